@@ -1,0 +1,17 @@
+/**
+ * Which recoverable copies may leave the disk, and why: pure, and dependent on `effect` alone.
+ *
+ * @since 0.1.0
+ */
+export * as Continuation from "./Continuation.ts"
+export * as CopyComparison from "./CopyComparison.ts"
+export * as ExpirationSettings from "./ExpirationSettings.ts"
+export * as FaultPoint from "./FaultPoint.ts"
+export * as Ids from "./Ids.ts"
+export * as Leftover from "./Leftover.ts"
+export * as Manifest from "./Manifest.ts"
+export * as RetentionPolicy from "./RetentionPolicy.ts"
+export * as RetentionSettings from "./RetentionSettings.ts"
+export * as VersionName from "./VersionName.ts"
+export * as VersionReason from "./VersionReason.ts"
+export * as VersionReport from "./VersionReport.ts"
