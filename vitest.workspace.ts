@@ -5,9 +5,15 @@ export default defineConfig({
   ssr: { resolve: { conditions: ["@reclaim/source"] } },
   test: {
     globalSetup: ["./packages/postgres/test/globalSetup.ts"],
-    projects: ["core", "fs", "db", "runtime", "postgres", "cli"].map((name) => ({
+    projects: [
+      ...["core", "fs", "db", "runtime", "postgres", "cli"].map((name) => ({
+        name,
+        root: `packages/${name}`
+      })),
+      { name: "repository", root: "." }
+    ].map(({ name, root }) => ({
       extends: true as const,
-      test: { name, root: `packages/${name}`, include: ["test/**/*.test.ts"], testTimeout: 30_000 }
+      test: { name, root, include: ["test/**/*.test.ts"], testTimeout: 30_000 }
     }))
   }
 })

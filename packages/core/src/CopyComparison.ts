@@ -36,7 +36,8 @@ export interface DiskEntry {
 
 /**
  * `proof`: may the copy go? An executable bit that only the database has does not matter, because nothing
- * is lost. `serving`: may a run use it? Then the bits must be equal.
+ * is lost; a file whose contents were not read is not the same. `serving`: may a run use it? Then the bits
+ * must be equal, and contents count only where they were read.
  *
  * @category models
  * @since 0.1.0
@@ -98,7 +99,8 @@ export const make = (manifest: Manifest, strictness: Strictness): Comparator => 
       const { kind, path, shownPath } = entry
       if (kind !== "file" && kind !== "directory") {
         special ??= { kind, path: shownPath }
-        return report(shownPath, path !== null && missing.delete(path) ? "kind" : "extra")
+        const expected = path !== null && (missing.delete(path) || folders.has(path))
+        return report(shownPath, expected ? "kind" : "extra")
       }
       if (path === null) return report(shownPath, "extra")
       if (kind === "directory") {
@@ -109,7 +111,9 @@ export const make = (manifest: Manifest, strictness: Strictness): Comparator => 
       if (expected === undefined) return report(shownPath, folders.has(path) ? "kind" : "extra")
       missing.delete(path)
       if (entry.size !== BigInt(expected.size)) return report(path, "size")
-      if (entry.sha256 !== null && entry.sha256 !== expected.sha256) return report(path, "content")
+      // Contents that were not read prove nothing; a run may be served on the strength of the listing.
+      const trusted = entry.sha256 === null && strictness === "serving"
+      if (!trusted && entry.sha256 !== expected.sha256) return report(path, "content")
       if (
         strictness === "serving"
           ? entry.executable !== expected.executable

@@ -4,7 +4,7 @@
  * @since 0.1.0
  */
 import { Config, Context, Duration, Effect, Layer } from "effect"
-import { InvalidSetting, boolean, wholeNumber } from "./internal/settings.ts"
+import { InvalidSetting, boolean, duration, wholeNumber } from "./internal/settings.ts"
 
 export { InvalidSetting }
 
@@ -63,14 +63,7 @@ const merge = Effect.fnUntraced(function* (base: ExpirationSettings["Service"], 
   const settings: ExpirationSettings["Service"] = {
     ...base,
     ...options,
-    window: options.window === undefined ? base.window : Duration.fromInputUnsafe(options.window)
-  }
-  if (!Duration.isFinite(settings.window) || Duration.isLessThan(settings.window, Duration.days(1))) {
-    return yield* new InvalidSetting({
-      setting: "window",
-      value: Duration.format(settings.window),
-      allowed: "a finite duration of at least one day"
-    })
+    window: yield* duration("window", options.window ?? base.window, Duration.days(1))
   }
   return settings
 })

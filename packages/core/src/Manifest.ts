@@ -91,7 +91,8 @@ export const fromEntries = (
   }
   const prefix = root === "" ? "" : `${root}/`
   const fold = options.caseInsensitive
-    ? (path: string) => path.normalize("NFC").toLowerCase()
+    ? // Both ways, because lower case alone keeps `ſ` and `s`, or the two forms of a sigma, apart.
+      (path: string) => path.normalize("NFC").toLowerCase().toUpperCase().normalize("NFC")
     : (path: string) => path
   const files: Array<ManifestFile> = []
   const taken = new Map<string, "file" | "folder">()

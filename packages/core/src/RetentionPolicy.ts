@@ -100,6 +100,10 @@ export const effectiveLastUse = (lastUse: LastUse, now: Now): LastUse =>
     ? { _tag: "Absent" }
     : lastUse
 
+/** When what happened `at` is a whole grace old; the last instant that can be named where that is later. */
+const eligible = (at: DateTime.Utc, grace: Duration.Duration): DateTime.Utc =>
+  DateTime.makeUnsafe(Math.min(DateTime.toEpochMillis(at) + Duration.toMillis(grace), 8.64e15))
+
 const proofReason = (proof: Option.Option<Proof>): VersionReason | undefined => {
   if (Option.isNone(proof)) return { _tag: "NotRecoverable", detail: "not compared with the database" }
   switch (proof.value._tag) {
@@ -142,12 +146,13 @@ export const reasonsBeforeProof = (
   if (Option.isSome(facts.held)) reasons.push({ _tag: "Held", ...facts.held.value })
   const lastUse = effectiveLastUse(facts.lastUse, now)
   if (lastUse._tag === "Absent") {
-    reasons.push({ _tag: "Observing", eligibleAt: DateTime.addDuration(now.database, settings.grace) })
-  } else {
-    const eligibleAt = DateTime.addDuration(lastUse.at, settings.grace)
-    if (DateTime.isLessThan(fileClock(now), eligibleAt)) {
-      reasons.push({ _tag: "RecentlyUsed", lastUsedAt: lastUse.at, eligibleAt })
-    }
+    reasons.push({ _tag: "Observing", eligibleAt: eligible(now.database, settings.grace) })
+  } else if (Duration.isLessThan(DateTime.distance(lastUse.at, fileClock(now)), settings.grace)) {
+    reasons.push({
+      _tag: "RecentlyUsed",
+      lastUsedAt: lastUse.at,
+      eligibleAt: eligible(lastUse.at, settings.grace)
+    })
   }
   if (Option.isNone(facts.rank)) {
     reasons.push({ _tag: "NotRecoverable", detail: "the database has no such version of this skill" })

@@ -4,7 +4,7 @@
  * @since 0.1.0
  */
 import { Config, Context, Duration, Effect, Layer } from "effect"
-import { InvalidSetting, boolean, wholeNumber } from "./internal/settings.ts"
+import { InvalidSetting, boolean, count, duration, wholeNumber } from "./internal/settings.ts"
 
 export { InvalidSetting }
 
@@ -65,21 +65,8 @@ const merge = Effect.fnUntraced(function* (base: RetentionSettings["Service"], o
   const settings: RetentionSettings["Service"] = {
     ...base,
     ...options,
-    grace: options.grace === undefined ? base.grace : Duration.fromInputUnsafe(options.grace)
-  }
-  if (!Number.isSafeInteger(settings.keep) || settings.keep < 0) {
-    return yield* new InvalidSetting({
-      setting: "keep",
-      value: String(settings.keep),
-      allowed: "a whole number from 0"
-    })
-  }
-  if (!Duration.isFinite(settings.grace)) {
-    return yield* new InvalidSetting({
-      setting: "grace",
-      value: Duration.format(settings.grace),
-      allowed: "a finite duration"
-    })
+    keep: yield* count("keep", options.keep ?? base.keep, 0, "versions"),
+    grace: yield* duration("grace", options.grace ?? base.grace, Duration.zero)
   }
   return settings
 })

@@ -18,13 +18,18 @@
 import { Option, Schema } from "effect"
 import { VersionId } from "./Ids.ts"
 
+const uuid = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+const Token = Schema.String.check(
+  Schema.isPattern(new RegExp(`^${uuid}$`), { expected: "a lower-case UUID" })
+)
+
 /** @category models @since 0.1.0 */
 export const VersionName = Schema.TaggedUnion({
   Copy: { versionId: VersionId },
-  Staging: { versionId: VersionId, token: Schema.String },
-  Evicting: { versionId: VersionId, token: Schema.String },
-  Replaced: { versionId: VersionId, token: Schema.String },
-  Trash: { token: Schema.String },
+  Staging: { versionId: VersionId, token: Token },
+  Evicting: { versionId: VersionId, token: Token },
+  Replaced: { versionId: VersionId, token: Token },
+  Trash: { token: Token },
   Unexpected: {}
 })
 /** @category models @since 0.1.0 */
@@ -33,7 +38,6 @@ export type VersionName = typeof VersionName.Type
 /** The names that only Reclaim makes, and that it alone settles. @category models @since 0.1.0 */
 export type Leftover = Extract<VersionName, { readonly _tag: "Staging" | "Evicting" | "Replaced" | "Trash" }>
 
-const uuid = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 const leaving = new RegExp(`^\\.(?:(staging)|(evicting)|replaced)-(${uuid})-(${uuid})$`)
 const trash = new RegExp(`^\\.trash-(${uuid})$`)
 

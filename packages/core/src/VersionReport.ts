@@ -21,6 +21,7 @@ const Bytes = Schema.BigInt.check(Schema.isGreaterThanOrEqualToBigInt(0n))
  * - `trashFinished`: trash folders that are gone completely.
  * - `settled`, `healed`: leftovers put right, and missing copies of active runs that were restored.
  * - `skipped`: per reason or skip, how many entries stayed for it. An entry counts under each reason.
+ * - `durationMillis`: whole milliseconds, because fractions do not add up the same in every grouping.
  * - `freeBytesBefore`, `freeBytesAfter`: free space of the volume, none where it could not be read.
  *
  * @category models
@@ -38,7 +39,7 @@ export class VersionReport extends Schema.Class<VersionReport>("VersionReport")(
   healed: Count,
   skipped: Schema.Record(Schema.String, Count),
   errors: Count,
-  durationMillis: Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0)),
+  durationMillis: Count,
   freeBytesBefore: Schema.Option(Bytes),
   freeBytesAfter: Schema.Option(Bytes)
 }) {}
@@ -66,9 +67,9 @@ export const addCounts = (
   left: Readonly<Record<string, number>>,
   right: Readonly<Record<string, number>>
 ): Readonly<Record<string, number>> => {
-  const sum: Record<string, number> = { ...left }
-  for (const [name, count] of Object.entries(right)) sum[name] = (sum[name] ?? 0) + count
-  return sum
+  const sum = new Map(Object.entries(left))
+  for (const [name, count] of Object.entries(right)) sum.set(name, (sum.get(name) ?? 0) + count)
+  return Object.fromEntries(sum)
 }
 
 /**
@@ -94,3 +95,27 @@ export const combine = (left: VersionReport, right: VersionReport): VersionRepor
     freeBytesBefore: Option.orElse(left.freeBytesBefore, () => right.freeBytesBefore),
     freeBytesAfter: Option.orElse(right.freeBytesAfter, () => left.freeBytesAfter)
   })
+
+/**
+ * The report as the fields of one structured log line: bytes as numbers, because log pipelines know no
+ * bigint, and free space only where it is known.
+ *
+ * @category formatting
+ * @since 0.1.0
+ */
+export const toLog = (report: VersionReport): Readonly<Record<string, unknown>> => ({
+  considered: report.considered,
+  candidates: report.candidates,
+  candidateAllocatedBytes: Number(report.candidateAllocatedBytes),
+  evicted: report.evicted,
+  undone: report.undone,
+  reclaimedAllocatedBytes: Number(report.reclaimedAllocatedBytes),
+  trashFinished: report.trashFinished,
+  settled: report.settled,
+  healed: report.healed,
+  skipped: report.skipped,
+  errors: report.errors,
+  durationMillis: report.durationMillis,
+  freeBytesBefore: Option.getOrUndefined(Option.map(report.freeBytesBefore, Number)),
+  freeBytesAfter: Option.getOrUndefined(Option.map(report.freeBytesAfter, Number))
+})

@@ -1,4 +1,4 @@
-import { Config, Schema, SchemaTransformation } from "effect"
+import { Config, Duration, Effect, Option, Schema, SchemaTransformation } from "effect"
 
 /**
  * A setting whose bad value is reported with its variable, the value and what is allowed. Effect's own
@@ -29,19 +29,20 @@ const setting = <A extends boolean | number>(
     variable
   )
 
-const booleans: Record<string, boolean> = {
-  true: true,
-  yes: true,
-  on: true,
-  "1": true,
-  false: false,
-  no: false,
-  off: false,
-  "0": false
-}
+// A map, because a plain object would also answer to `constructor`.
+const booleans: ReadonlyMap<string, boolean> = new Map([
+  ["true", true],
+  ["yes", true],
+  ["on", true],
+  ["1", true],
+  ["false", false],
+  ["no", false],
+  ["off", false],
+  ["0", false]
+])
 
 export const boolean = (variable: string): Config.Config<boolean> =>
-  setting(variable, "true or false", (text) => booleans[text], Schema.Boolean)
+  setting(variable, "true or false", (text) => booleans.get(text), Schema.Boolean)
 
 // 52,560,000 minutes are 100 years: more is a typing error, and instants that far away cannot be computed.
 const most = { minutes: 52_560_000, days: 36_500, versions: 1_000_000 }
@@ -71,3 +72,43 @@ export class InvalidSetting extends Schema.TaggedError<InvalidSetting>()("Invali
     return `${this.setting} is ${this.value}, allowed is ${this.allowed}`
   }
 }
+
+const longest = Duration.days(most.days)
+
+/** Reads a duration that a host gave in code, within the same bounds as the variable's. */
+export const duration = Effect.fnUntraced(function* (
+  setting: string,
+  input: Duration.Input,
+  minimum: Duration.Duration
+) {
+  const value = Duration.fromInput(input)
+  if (
+    Option.isNone(value) ||
+    Duration.isLessThan(value.value, minimum) ||
+    Duration.isGreaterThan(value.value, longest)
+  ) {
+    return yield* new InvalidSetting({
+      setting,
+      value: Option.match(value, { onNone: () => JSON.stringify(input), onSome: Duration.format }),
+      allowed: `a duration from ${Duration.format(minimum)} to ${Duration.format(longest)}`
+    })
+  }
+  return value.value
+})
+
+/** Checks a whole number that a host gave in code, within the same bounds as the variable's. */
+export const count = Effect.fnUntraced(function* (
+  setting: string,
+  value: number,
+  minimum: number,
+  unit: keyof typeof most
+) {
+  if (!Number.isInteger(value) || value < minimum || value > most[unit]) {
+    return yield* new InvalidSetting({
+      setting,
+      value: String(value),
+      allowed: `a whole number of ${unit} from ${minimum} to ${most[unit]}`
+    })
+  }
+  return value
+})
