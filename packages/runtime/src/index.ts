@@ -1,0 +1,9 @@
+/**
+ * When a copy goes and how it comes back: layered services on the policies, the disk and the database.
+ *
+ * @since 0.1.0
+ */
+export * as ServerName from "./ServerName.ts"
+export * as SkillVersionCache from "./SkillVersionCache.ts"
+export * as SkillVersionRetention from "./SkillVersionRetention.ts"
+export * as SkillVersions from "./SkillVersions.ts"

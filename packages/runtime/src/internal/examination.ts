@@ -1,0 +1,77 @@
+import {
+  CopyComparison,
+  type Leftover,
+  type Manifest,
+  type RetentionPolicy,
+  type VersionReason
+} from "@reclaim/core"
+import { type BytePath, type FileError, Trees } from "@reclaim/fs"
+import { Effect, Option, Result } from "effect"
+
+/**
+ * What comparing a folder with the database gave: the proof for the policy, the same in the words of a
+ * leftover, and the scan whose fingerprint must still hold when the folder is deleted.
+ */
+export interface Examination {
+  readonly proof: RetentionPolicy.Proof
+  readonly contents: Leftover.Contents
+  readonly scan: Option.Option<Trees.TreeScan>
+}
+
+const unprovable = (proof: RetentionPolicy.Proof): Examination => ({
+  proof,
+  contents: "unprovable",
+  scan: Option.none()
+})
+
+/** A call that was refused, as a reason to keep what it was about. */
+export const obstacleOf = (error: FileError.FileError): VersionReason.Obstacle => ({
+  _tag: "Unreadable",
+  code: error.code,
+  path: error.path
+})
+
+/**
+ * Compares a folder with what the database would rebuild, contents included. Holds no lock: the caller
+ * compares the fingerprint again before anything is deleted.
+ */
+export const examine = Effect.fnUntraced(function* (
+  path: BytePath.BytePath,
+  manifest: Result.Result<Manifest.Manifest, Manifest.UnusableSnapshot> | undefined
+) {
+  const trees = yield* Trees.Trees
+  if (manifest === undefined) {
+    return unprovable({ _tag: "NotRecoverable", detail: "the database has no such version of this skill" })
+  }
+  if (Result.isFailure(manifest)) {
+    return unprovable({ _tag: "NotRecoverable", detail: manifest.failure.detail })
+  }
+  const comparator = CopyComparison.make(manifest.success, "proof")
+  const scanned = yield* Effect.result(
+    trees.scan(path, {
+      digests: true,
+      onEntries: (entries) => {
+        for (const entry of entries) comparator.add(entry)
+      }
+    })
+  )
+  if (Result.isFailure(scanned)) {
+    return unprovable({ _tag: "Obstructed", obstacle: obstacleOf(scanned.failure) })
+  }
+  const scan = Option.some(scanned.success)
+  const { incomplete, problems, same, special } = comparator.finish()
+  if (special !== null) {
+    return {
+      proof: { _tag: "Obstructed", obstacle: { _tag: "Unexpected", what: special.kind, path: special.path } },
+      contents: "differs",
+      scan
+    } satisfies Examination
+  }
+  return same
+    ? ({ proof: { _tag: "Same" }, contents: "same", scan } satisfies Examination)
+    : ({
+        proof: { _tag: "Differs", files: problems },
+        contents: incomplete ? "partial" : "differs",
+        scan
+      } satisfies Examination)
+})
