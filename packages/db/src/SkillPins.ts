@@ -1,0 +1,485 @@
+/**
+ * Knows who still needs a copy: runs, recoveries, agents, skill tests and operators.
+ *
+ * **Details**
+ *
+ * Host and library each hold a part. The host has runs, their finalizations, agents and test runs; the
+ * schema `reclaim` has what each run selected and what operators hold. A run is over only when its status
+ * is one of the known ends; every other value, also one that does not exist yet, is active. Leases and ages
+ * are compared here, with the database's clock, never in SQL.
+ *
+ * A pin is written in the same transaction in which the lock of the company is held shared, so whoever
+ * holds it exclusively sees all pins. A host with other tables supplies its own layer.
+ *
+ * @since 0.1.0
+ */
+import { Ids } from "@reclaim/core"
+import { Context, DateTime, Duration, Effect, Layer, Option, Schema } from "effect"
+import * as SqlClient from "effect/sql/SqlClient"
+import type { Fragment } from "effect/sql/Statement"
+import { DatabaseClock } from "./DatabaseClock.ts"
+import type { DatabaseError } from "./DatabaseError.ts"
+import { HostSchema, type MissingTables, type NotAdopted } from "./HostSchema.ts"
+import { agentPins } from "./internal/agentPins.ts"
+import { millis, push, query, run } from "./internal/rows.ts"
+import { Transactions } from "./Transactions.ts"
+
+/**
+ * Everything that pins copies of one company.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface CompanyPins {
+  /** Runs that are not over, by the versions that they selected. */
+  readonly activeRuns: ReadonlyMap<Ids.VersionId, ReadonlyArray<Ids.RunId>>
+  /** Runs that are over but can be resumed, by the versions that they selected. */
+  readonly unsettledRecovery: ReadonlyMap<Ids.VersionId, ReadonlyArray<Ids.RunId>>
+  /** Agents that name a version in their configuration. */
+  readonly agents: ReadonlyMap<Ids.VersionId, ReadonlyArray<Ids.AgentId>>
+  /** Skill test runs that are not finished. */
+  readonly testRuns: ReadonlyMap<Ids.VersionId, ReadonlyArray<Ids.TestRunId>>
+  /** Runs whose selection is not recorded: each keeps every copy of the company. */
+  readonly selectionUnknown: ReadonlyArray<Ids.RunId>
+  /** Agents whose configuration cannot be read: each keeps every copy of the company. */
+  readonly agentsUnreadable: ReadonlyArray<Ids.AgentId>
+  /** What operators hold. */
+  readonly held: ReadonlyMap<Ids.VersionId, { readonly by: string; readonly note: string }>
+}
+
+/** One version that a run selected. @category models @since 0.1.0 */
+export interface Pin {
+  readonly skillId: Ids.SkillId
+  readonly versionId: Ids.VersionId
+}
+
+/** A version that an active run selected. @category models @since 0.1.0 */
+export interface ActivePin extends Pin {
+  readonly companyId: Ids.CompanyId
+  readonly runId: Ids.RunId
+}
+
+/**
+ * The pins of companies.
+ *
+ * @category services
+ * @since 0.1.0
+ */
+export class SkillPins extends Context.Service<
+  SkillPins,
+  {
+    /**
+     * Reads the pins of companies, in a number of statements that depends on neither companies nor copies.
+     * Every company that is asked for has an entry. A failure means that nothing is known: keep.
+     */
+    readonly facts: (
+      companyIds: ReadonlyArray<Ids.CompanyId>
+    ) => Effect.Effect<ReadonlyMap<Ids.CompanyId, CompanyPins>, DatabaseError>
+    /**
+     * Records what a run selected, in the transaction that is open, which should hold the company's lock
+     * shared. Selections add up until the run is released; none at all makes the run known.
+     */
+    readonly record: (
+      companyId: Ids.CompanyId,
+      runId: Ids.RunId,
+      pins: ReadonlyArray<Pin>
+    ) => Effect.Effect<void, DatabaseError | NotAdopted>
+    /** Drops the pins of a run, which stays known. Returns how many there were. */
+    readonly release: (runId: Ids.RunId) => Effect.Effect<number, DatabaseError | NotAdopted>
+    /** The pins of active runs, of one company or of all. */
+    readonly activePins: (companyId?: Ids.CompanyId) => Effect.Effect<ReadonlyArray<ActivePin>, DatabaseError>
+    /**
+     * Drops what is no longer needed, for at most `limit` runs: pins of runs that are over and settled, and
+     * pins older than 24 hours whose run never appeared. A settled run stays known for 30 days, because its
+     * recovery may take it up again. Returns the number of pins dropped.
+     */
+    readonly forget: (limit: number) => Effect.Effect<number, DatabaseError | NotAdopted>
+  }
+>()("@reclaim/db/SkillPins") {}
+
+// 24 hours: a preparation comes before its run's row; a row that has not come in a day never will.
+const runlessPin = Duration.hours(24)
+
+// 30 days: nothing resumes a run that old, and the row of a run that is known costs little.
+const knownFor = Duration.days(30)
+
+/** The ends of a run. Anything else is active. */
+const terminal = ["succeeded", "failed", "cancelled", "timed_out", "interrupted"]
+/** A run that waits has prepared nothing. */
+const waiting = ["queued", "scheduled_retry"]
+/** The ends of a finalization. */
+const settledPhases = ["committed", "terminal_failure"]
+
+/** What decides about a run. */
+const Standing = {
+  status: Schema.NullOr(Schema.String),
+  native: Schema.Boolean,
+  retried: Schema.Boolean,
+  finalized: Schema.Boolean,
+  phase: Schema.NullOr(Schema.String),
+  leaseExpiresAt: Schema.NullOr(Schema.Finite),
+  recoveryState: Schema.NullOr(Schema.String)
+}
+const StandingStruct = Schema.Struct(Standing)
+type Standing = typeof StandingStruct.Type
+
+const isActive = (run: Standing): boolean => run.status === null || !terminal.includes(run.status)
+
+const isUnsettled = (run: Standing, now: DateTime.Utc): boolean =>
+  run.retried ||
+  ((run.native || run.finalized) &&
+    // No finalization has no phase either.
+    (run.phase === null ||
+      !settledPhases.includes(run.phase) ||
+      run.recoveryState !== null ||
+      (run.leaseExpiresAt !== null && !(run.leaseExpiresAt <= DateTime.toEpochMillis(now)))))
+
+const RunRow = Schema.Struct({
+  ...Standing,
+  runId: Ids.RunId,
+  companyId: Ids.CompanyId,
+  started: Schema.Boolean
+})
+
+const PinRow = Schema.Struct({
+  ...Standing,
+  runId: Ids.RunId,
+  companyId: Ids.CompanyId,
+  skillId: Ids.SkillId,
+  versionId: Ids.VersionId,
+  recordedAt: Schema.Finite,
+  runExists: Schema.Boolean
+})
+type PinRow = typeof PinRow.Type
+
+const AgentRow = Schema.Struct({
+  agentId: Ids.AgentId,
+  companyId: Ids.CompanyId,
+  shape: Schema.NullOr(Schema.String),
+  sync: Schema.Unknown
+})
+
+const TestRunRow = Schema.Struct({
+  testRunId: Ids.TestRunId,
+  companyId: Ids.CompanyId,
+  versionId: Ids.VersionId
+})
+
+const HoldRow = Schema.Struct({
+  companyId: Ids.CompanyId,
+  versionId: Ids.VersionId,
+  by: Schema.String,
+  note: Schema.String
+})
+
+const SelectionRow = Schema.Struct({
+  ...Standing,
+  runId: Ids.RunId,
+  companyId: Ids.CompanyId,
+  recordedAt: Schema.Finite,
+  runExists: Schema.Boolean
+})
+
+const Count = Schema.Struct({ count: Schema.Finite })
+
+type Use = "active" | "unsettled" | "none"
+
+const useOf = (
+  row: Standing & { readonly runExists: boolean; readonly recordedAt: number },
+  now: DateTime.Utc
+): Use => {
+  if (!row.runExists) {
+    return DateTime.toEpochMillis(now) - row.recordedAt < Duration.toMillis(runlessPin) ? "active" : "none"
+  }
+  if (isActive(row)) return "active"
+  return isUnsettled(row, now) ? "unsettled" : "none"
+}
+
+/**
+ * The pins in the host's tables and in the schema `reclaim`.
+ *
+ * @category layers
+ * @since 0.1.0
+ */
+export const layer: Layer.Layer<
+  SkillPins,
+  MissingTables,
+  SqlClient.SqlClient | Transactions | HostSchema | DatabaseClock
+> = Layer.effect(
+  SkillPins,
+  Effect.gen(function* () {
+    const sql = (yield* SqlClient.SqlClient).withoutTransforms()
+    const transactions = yield* Transactions
+    const host = yield* HostSchema
+    const clock = yield* DatabaseClock
+    yield* host.requireSkills
+
+    const standing: Fragment = sql`
+      r.status::text as "status",
+      coalesce(r.runtime_mode::text, '') <> 'legacy' as "native",
+      exists (select from retried t where t.run_id = r.id) as "retried",
+      f.run_id is not null as "finalized",
+      f.phase::text as "phase",
+      ${millis(sql, sql`f.lease_expires_at`)} as "leaseExpiresAt",
+      f.recovery_state::text as "recoveryState"`
+
+    /** Runs that a waiting retry names. Read once per statement: the host has no index on the column. */
+    const retried = (scope: Fragment): Fragment => sql`
+      retried as materialized (
+        select distinct q.retry_of_run_id as run_id from heartbeat_runs q
+        where q.retry_of_run_id is not null and q.status in ${sql.in(waiting)} and ${scope}
+      )`
+
+    const readRuns = (companyIds: ReadonlyArray<Ids.CompanyId>, adopted: Option.Option<DateTime.Utc>) => {
+      const operation = "reading runs"
+      // A superset of the unsettled runs: leases are judged by the database's clock, not by SQL.
+      const resumable = sql`(
+        exists (select from retried t where t.run_id = r.id)
+        or (f.run_id is null and coalesce(r.runtime_mode::text, '') <> 'legacy')
+        or (f.run_id is not null and (coalesce(f.phase::text, '') not in ${sql.in(settledPhases)}
+              or f.recovery_state is not null or f.lease_expires_at is not null)))`
+      const unrecorded = Option.match(adopted, {
+        // Nothing is recorded before the adoption, and no run was created after it.
+        onNone: () => sql`coalesce(r.status::text, '') not in ${sql.in(terminal)}`,
+        onSome: (at) => sql`
+          not exists (select from reclaim.run_selections s where s.run_id = r.id and s.company_id = r.company_id)
+          and (coalesce(r.status::text, '') not in ${sql.in(terminal)}
+               or ((r.created_at is null or r.created_at >= ${DateTime.toDateUtc(at)}) and ${resumable}))`
+      })
+      return query(
+        RunRow,
+        operation,
+        sql`
+          with ${retried(sql`q.company_id = any(${companyIds}::uuid[])`)}
+          select r.id::text as "runId", r.company_id::text as "companyId",
+            (coalesce(r.status::text, '') not in ${sql.in(waiting)} or r.started_at is not null) as "started",
+            ${standing}
+          from heartbeat_runs r
+          left join native_run_finalizations f on f.run_id = r.id
+          where r.company_id = any(${companyIds}::uuid[]) and ${unrecorded}
+          order by r.created_at, r.id`
+      )
+    }
+
+    const readPins = (companyIds: Option.Option<ReadonlyArray<Ids.CompanyId>>) => {
+      const operation = "reading pins"
+      const scope = (column: Fragment) =>
+        Option.match(companyIds, {
+          onNone: () => sql`true`,
+          onSome: (ids) => sql`${column} = any(${ids}::uuid[])`
+        })
+      return query(
+        PinRow,
+        operation,
+        sql`
+          with ${retried(scope(sql`q.company_id`))}
+          select p.run_id::text as "runId", p.company_id::text as "companyId", p.skill_id::text as "skillId",
+            p.version_id::text as "versionId", ${millis(sql, sql`p.recorded_at`)} as "recordedAt",
+            r.id is not null as "runExists",
+            ${standing}
+          from reclaim.run_pins p
+          left join heartbeat_runs r on r.id = p.run_id
+          left join native_run_finalizations f on f.run_id = r.id
+          where ${scope(sql`p.company_id`)}
+          order by p.recorded_at, p.run_id, p.version_id`
+      )
+    }
+
+    const readAgents = (companyIds: ReadonlyArray<Ids.CompanyId>) =>
+      query(
+        AgentRow,
+        "reading agents",
+        sql`select a.id::text as "agentId", a.company_id::text as "companyId",
+              jsonb_typeof(a.adapter_config) as "shape", a.adapter_config -> 'paperclipSkillSync' as "sync"
+            from agents a
+            where a.company_id = any(${companyIds}::uuid[])
+              and (a.adapter_config -> 'paperclipSkillSync' is not null
+                   or jsonb_typeof(a.adapter_config) not in ('object', 'null'))
+            order by a.id`
+      )
+
+    const readTestRuns = (companyIds: ReadonlyArray<Ids.CompanyId>) =>
+      query(
+        TestRunRow,
+        "reading skill test runs",
+        sql`select t.id::text as "testRunId", t.company_id::text as "companyId",
+              t.skill_version_id::text as "versionId"
+            from company_skill_test_runs t
+            where t.company_id = any(${companyIds}::uuid[]) and t.skill_version_id is not null
+              and t.deleted_at is null and t.superseded_at is null
+              and coalesce(t.status::text, '') not in ${sql.in(terminal)}
+            order by t.id`
+      )
+
+    const readHolds = (companyIds: ReadonlyArray<Ids.CompanyId>) =>
+      query(
+        HoldRow,
+        "reading holds",
+        sql`select h.company_id::text as "companyId", h.version_id::text as "versionId",
+              h.held_by as "by", h.note as "note"
+            from reclaim.holds h where h.kind = 'version' and h.company_id = any(${companyIds}::uuid[])`
+      )
+
+    const facts = Effect.fnUntraced(function* (companyIds: ReadonlyArray<Ids.CompanyId>) {
+      const result = new Map(
+        companyIds.map((companyId) => [
+          companyId,
+          {
+            activeRuns: new Map<Ids.VersionId, Array<Ids.RunId>>(),
+            unsettledRecovery: new Map<Ids.VersionId, Array<Ids.RunId>>(),
+            agents: new Map<Ids.VersionId, Array<Ids.AgentId>>(),
+            testRuns: new Map<Ids.VersionId, Array<Ids.TestRunId>>(),
+            selectionUnknown: new Array<Ids.RunId>(),
+            agentsUnreadable: new Array<Ids.AgentId>(),
+            held: new Map<Ids.VersionId, { readonly by: string; readonly note: string }>()
+          }
+        ])
+      )
+      if (companyIds.length === 0) return result
+      const adopted = yield* host.adopted
+      const now = yield* clock.now
+      for (const row of yield* readRuns(companyIds, adopted)) {
+        const unknown = isActive(row) ? row.started : isUnsettled(row, now)
+        if (unknown) result.get(row.companyId)?.selectionUnknown.push(row.runId)
+      }
+      const pins = Option.isSome(adopted) ? yield* readPins(Option.some(companyIds)) : []
+      for (const row of pins) {
+        const company = result.get(row.companyId)
+        const use = useOf(row, now)
+        if (company === undefined || use === "none") continue
+        push(use === "active" ? company.activeRuns : company.unsettledRecovery, row.versionId, row.runId)
+      }
+      for (const row of yield* readAgents(companyIds)) {
+        const company = result.get(row.companyId)
+        const named = agentPins(row.shape, row.sync)
+        if (company === undefined) continue
+        if (Option.isNone(named)) company.agentsUnreadable.push(row.agentId)
+        else for (const versionId of named.value) push(company.agents, versionId, row.agentId)
+      }
+      const testRuns = host.testRuns ? yield* readTestRuns(companyIds) : []
+      for (const row of testRuns) {
+        const company = result.get(row.companyId)
+        if (company !== undefined) push(company.testRuns, row.versionId, row.testRunId)
+      }
+      const holds = Option.isSome(adopted) ? yield* readHolds(companyIds) : []
+      for (const { by, companyId, note, versionId } of holds)
+        result.get(companyId)?.held.set(versionId, { by, note })
+      return result
+    })
+
+    const record = Effect.fnUntraced(function* (
+      companyId: Ids.CompanyId,
+      runId: Ids.RunId,
+      pins: ReadonlyArray<Pin>
+    ) {
+      const operation = "recording a selection"
+      yield* host.requireAdopted(operation)
+      const now = DateTime.toDateUtc(yield* clock.now)
+      yield* run(
+        operation,
+        sql`insert into reclaim.run_selections (run_id, company_id, recorded_at)
+            values (${runId}::uuid, ${companyId}::uuid, ${now})
+            on conflict (run_id, company_id) do update set released_at = null`
+      )
+      if (pins.length === 0) return
+      yield* run(
+        operation,
+        sql`insert into reclaim.run_pins (run_id, company_id, skill_id, version_id, recorded_at)
+            select ${runId}::uuid, ${companyId}::uuid, p.skill_id, p.version_id, ${now}::timestamptz
+            from unnest(${pins.map((pin) => pin.skillId)}::uuid[], ${pins.map((pin) => pin.versionId)}::uuid[])
+              as p (skill_id, version_id)
+            on conflict do nothing`
+      )
+    })
+
+    const release = Effect.fnUntraced(function* (runId: Ids.RunId) {
+      const operation = "releasing a run"
+      yield* host.requireAdopted(operation)
+      const now = DateTime.toDateUtc(yield* clock.now)
+      yield* run(
+        operation,
+        sql`update reclaim.run_selections set released_at = ${now} where run_id = ${runId}::uuid`
+      )
+      const rows = yield* query(
+        Count,
+        operation,
+        sql`with gone as (delete from reclaim.run_pins where run_id = ${runId}::uuid returning 1)
+            select count(*)::float8 as "count" from gone`
+      )
+      return rows[0]?.count ?? 0
+    })
+
+    const activePins = Effect.fnUntraced(function* (companyId?: Ids.CompanyId) {
+      if (Option.isNone(yield* host.adopted)) return []
+      const now = yield* clock.now
+      const rows = yield* readPins(companyId === undefined ? Option.none() : Option.some([companyId]))
+      return rows
+        .filter((row: PinRow) => useOf(row, now) === "active")
+        .map(({ companyId, runId, skillId, versionId }): ActivePin => ({
+          companyId,
+          runId,
+          skillId,
+          versionId
+        }))
+    })
+
+    const forget = Effect.fnUntraced(function* (limit: number) {
+      const operation = "forgetting runs"
+      yield* host.requireAdopted(operation)
+      const now = yield* clock.now
+      const known = DateTime.toEpochMillis(now) - Duration.toMillis(knownFor)
+      // Selections with pins first, oldest first; those without pins only wait for their 30 days.
+      const rows = yield* query(
+        SelectionRow,
+        operation,
+        sql`
+          with ${retried(sql`true`)}
+          select s.run_id::text as "runId", s.company_id::text as "companyId",
+            ${millis(sql, sql`s.recorded_at`)} as "recordedAt", r.id is not null as "runExists",
+            ${standing}
+          from reclaim.run_selections s
+          left join heartbeat_runs r on r.id = s.run_id
+          left join native_run_finalizations f on f.run_id = r.id
+          where r.id is null or (r.status::text in ${sql.in(terminal)}
+            and not exists (select from retried t where t.run_id = r.id)
+            and (f.run_id is not null or r.runtime_mode::text = 'legacy')
+            and (f.run_id is null or (f.phase::text in ${sql.in(settledPhases)} and f.recovery_state is null)))
+          order by exists (select from reclaim.run_pins p where p.run_id = s.run_id) desc, s.recorded_at, s.run_id
+          limit ${limit}::int`
+      )
+      const over = rows.filter((row) => useOf(row, now) === "none")
+      if (over.length === 0) return 0
+      const dropped = yield* query(
+        Count,
+        operation,
+        // The status is looked at once more: a run that was taken up again in between keeps its pins.
+        sql`with gone as (
+              delete from reclaim.run_pins p
+              where p.run_id = any(${over.map((row) => row.runId)}::uuid[])
+                and not exists (select from heartbeat_runs r
+                                where r.id = p.run_id and coalesce(r.status::text, '') not in ${sql.in(terminal)})
+              returning 1)
+            select count(*)::float8 as "count" from gone`
+      )
+      const old = over.filter((row) => row.recordedAt < known || !row.runExists)
+      if (old.length > 0) {
+        yield* run(
+          operation,
+          sql`delete from reclaim.run_selections s
+              where s.run_id = any(${old.map((row) => row.runId)}::uuid[])
+                and not exists (select from reclaim.run_pins p where p.run_id = s.run_id)`
+        )
+      }
+      return dropped[0]?.count ?? 0
+    })
+
+    return SkillPins.of({
+      facts: (companyIds) => transactions.join("reading pins", facts(companyIds)),
+      record: (companyId, runId, pins) =>
+        transactions.join("recording a selection", record(companyId, runId, pins)),
+      release: (runId) => transactions.join("releasing a run", release(runId)),
+      activePins: (companyId) => transactions.join("reading pins", activePins(companyId)),
+      forget: (limit) => transactions.join("forgetting runs", forget(limit))
+    })
+  })
+)

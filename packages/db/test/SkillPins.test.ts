@@ -1,0 +1,501 @@
+import { describe, expect, layer } from "@effect/vitest"
+import { Ids } from "@reclaim/core"
+import { DateTime, Duration, Effect } from "effect"
+import * as SqlClient from "effect/sql/SqlClient"
+import { DatabaseError, HostSchema, SkillPins, Transactions } from "../src/index.ts"
+import { adopted, at, host, noon, statementsOf } from "./support/database.ts"
+import * as Make from "./support/fixtures.ts"
+
+const later = (duration: Duration.Input) => DateTime.addDuration(noon, Duration.fromInputUnsafe(duration))
+const earlier = (duration: Duration.Input) =>
+  DateTime.subtractDuration(noon, Duration.fromInputUnsafe(duration))
+
+const factsOf = Effect.fnUntraced(function* (companyId: Ids.CompanyId) {
+  const pins = yield* SkillPins.SkillPins
+  const company = (yield* pins.facts([companyId])).get(companyId)
+  return company ?? (yield* Effect.die("no facts"))
+})
+
+const record = Effect.fnUntraced(function* (
+  companyId: Ids.CompanyId,
+  runId: Ids.RunId,
+  versionIds: ReadonlyArray<Ids.VersionId>
+) {
+  const pins = yield* SkillPins.SkillPins
+  const { companyShared } = yield* Transactions.Transactions
+  const skillId = yield* Make.skillId
+  yield* companyShared(companyId, () =>
+    pins.record(
+      companyId,
+      runId,
+      versionIds.map((versionId) => ({ skillId, versionId }))
+    )
+  )
+})
+
+layer(adopted())("SkillPins", (it) => {
+  describe("active runs", () => {
+    for (const status of ["queued", "scheduled_retry", "running", "paused by a later version", ""]) {
+      it.effect(`[S-11] a run with status "${status}" keeps what it selected`, () =>
+        Effect.gen(function* () {
+          const owner = yield* Make.company
+          const run = yield* Make.run(owner, { status })
+          const version = yield* Make.versionId
+          yield* record(owner.companyId, run, [version])
+          const facts = yield* factsOf(owner.companyId)
+          expect(facts.activeRuns).toEqual(new Map([[version, [run]]]))
+          expect(facts.unsettledRecovery).toEqual(new Map())
+          expect(facts.selectionUnknown).toEqual([])
+        })
+      )
+    }
+
+    for (const status of ["succeeded", "failed", "cancelled", "timed_out", "interrupted"]) {
+      it.effect(`[S-11] a legacy run with status "${status}" keeps nothing`, () =>
+        Effect.gen(function* () {
+          const owner = yield* Make.company
+          const run = yield* Make.run(owner, { status })
+          yield* record(owner.companyId, run, [yield* Make.versionId])
+          const facts = yield* factsOf(owner.companyId)
+          expect(facts.activeRuns).toEqual(new Map())
+          expect(facts.unsettledRecovery).toEqual(new Map())
+          expect(facts.selectionUnknown).toEqual([])
+        })
+      )
+    }
+
+    it.effect("[S-11] a status that is null counts as active", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const owner = yield* Make.company
+        const run = yield* Make.run(owner, { status: "running" })
+        yield* sql`alter table heartbeat_runs alter column status drop not null`
+        yield* sql`update heartbeat_runs set status = null where id = ${run}::uuid`
+        const facts = yield* factsOf(owner.companyId)
+        expect(facts.selectionUnknown).toEqual([run])
+        yield* sql`delete from heartbeat_runs where id = ${run}::uuid`
+      })
+    )
+
+    it.effect("[S-05] a pin whose run has no row counts as active for 24 hours", () =>
+      Effect.gen(function* () {
+        const owner = yield* Make.company
+        const run = yield* Make.runId
+        const version = yield* Make.versionId
+        yield* record(owner.companyId, run, [version])
+        const before = yield* at(later("23 hours"))(factsOf(owner.companyId))
+        expect(before.activeRuns).toEqual(new Map([[version, [run]]]))
+        const after = yield* at(later("24 hours"))(factsOf(owner.companyId))
+        expect(after.activeRuns).toEqual(new Map())
+      })
+    )
+
+    it.effect("[S-05] selections of a run add up until it is released, then it is still known", () =>
+      Effect.gen(function* () {
+        const pins = yield* SkillPins.SkillPins
+        const owner = yield* Make.company
+        const run = yield* Make.run(owner, { status: "running" })
+        const [a, b] = [yield* Make.versionId, yield* Make.versionId]
+        yield* record(owner.companyId, run, [a])
+        yield* record(owner.companyId, run, [b])
+        yield* record(owner.companyId, run, [])
+        expect([...(yield* factsOf(owner.companyId)).activeRuns.keys()].toSorted()).toEqual([a, b].toSorted())
+        expect(yield* pins.release(run)).toBe(2)
+        expect(yield* pins.release(run)).toBe(0)
+        const facts = yield* factsOf(owner.companyId)
+        expect(facts.activeRuns).toEqual(new Map())
+        expect(facts.selectionUnknown).toEqual([])
+      })
+    )
+
+    it.effect("[S-05] preparing again and again is the same as once", () =>
+      Effect.gen(function* () {
+        const pins = yield* SkillPins.SkillPins
+        const { companyShared } = yield* Transactions.Transactions
+        const owner = yield* Make.company
+        const run = yield* Make.run(owner, { status: "running" })
+        const pin = { skillId: yield* Make.skillId, versionId: yield* Make.versionId }
+        yield* companyShared(owner.companyId, () =>
+          Effect.andThen(
+            pins.record(owner.companyId, run, [pin, pin]),
+            pins.record(owner.companyId, run, [pin])
+          )
+        )
+        expect((yield* factsOf(owner.companyId)).activeRuns).toEqual(new Map([[pin.versionId, [run]]]))
+        expect(yield* pins.release(run)).toBe(1)
+      })
+    )
+
+    it.effect("[S-05] what the transaction did not commit is not recorded", () =>
+      Effect.gen(function* () {
+        const pins = yield* SkillPins.SkillPins
+        const { companyShared } = yield* Transactions.Transactions
+        const owner = yield* Make.company
+        const run = yield* Make.run(owner, { status: "running" })
+        yield* Effect.flip(
+          companyShared(owner.companyId, () =>
+            Effect.andThen(pins.record(owner.companyId, run, []), Effect.fail("no"))
+          )
+        )
+        expect((yield* factsOf(owner.companyId)).selectionUnknown).toEqual([run])
+      })
+    )
+
+    it.effect("[S-07] the pins of active runs can be listed, of one company and of all", () =>
+      Effect.gen(function* () {
+        const pins = yield* SkillPins.SkillPins
+        const [one, two] = [yield* Make.company, yield* Make.company]
+        const running = yield* Make.run(one, { status: "running" })
+        const over = yield* Make.run(one, { status: "succeeded" })
+        const unsettled = yield* Make.run(one, { status: "failed", mode: "native" })
+        const elsewhere = yield* Make.runId
+        const version = yield* Make.versionId
+        for (const run of [running, over, unsettled]) yield* record(one.companyId, run, [version])
+        yield* record(two.companyId, elsewhere, [version])
+        const ofOne = yield* pins.activePins(one.companyId)
+        expect(ofOne.map((pin) => pin.runId)).toEqual([running])
+        const all = (yield* pins.activePins()).map((pin) => pin.runId)
+        expect(all).toContain(running)
+        expect(all).toContain(elsewhere)
+        expect(all).not.toContain(over)
+        expect(all).not.toContain(unsettled)
+      })
+    )
+  })
+
+  describe("recovery", () => {
+    const settled: ReadonlyArray<readonly [string, Omit<Make.RunOptions, "status">]> = [
+      ["a legacy run", {}],
+      ["a committed native run", { mode: "native", finalization: { phase: "committed" } }],
+      ["a native run that failed for good", { mode: "native", finalization: { phase: "terminal_failure" } }],
+      [
+        "a committed native run whose lease has ended",
+        { mode: "native", finalization: { phase: "committed", lease: noon } }
+      ]
+    ]
+    const unsettled: ReadonlyArray<readonly [string, Omit<Make.RunOptions, "status">]> = [
+      ["a native run without a finalization", { mode: "native" }],
+      ["a run of an unknown mode without a finalization", { mode: "something new" }],
+      ["an observed finalization", { mode: "native", finalization: { phase: "observed" } }],
+      ["a retryable failure", { mode: "native", finalization: { phase: "retryable_failure" } }],
+      ["an unknown phase", { mode: "native", finalization: { phase: "something new" } }],
+      ["a legacy run with an unsettled finalization", { finalization: { phase: "observed" } }],
+      [
+        "a committed run with a live lease",
+        { mode: "native", finalization: { phase: "committed", lease: later("1 second") } }
+      ],
+      [
+        "a committed run with a lease without an end",
+        { mode: "native", finalization: { phase: "committed", lease: "infinity" } }
+      ],
+      [
+        "a committed run in recovery",
+        { mode: "native", finalization: { phase: "committed", recovery: "blocked" } }
+      ]
+    ]
+    for (const [name, options] of settled) {
+      it.effect(`[S-12] ${name} that is over keeps nothing`, () =>
+        Effect.gen(function* () {
+          const owner = yield* Make.company
+          const run = yield* Make.run(owner, { status: "failed", ...options })
+          yield* record(owner.companyId, run, [yield* Make.versionId])
+          const facts = yield* factsOf(owner.companyId)
+          expect(facts.unsettledRecovery).toEqual(new Map())
+          expect(facts.selectionUnknown).toEqual([])
+          const unrecorded = yield* Make.run(owner, { status: "failed", ...options })
+          expect((yield* factsOf(owner.companyId)).selectionUnknown).not.toContain(unrecorded)
+        })
+      )
+    }
+    for (const [name, options] of unsettled) {
+      it.effect(`[S-12] [S-13] ${name}: what a run that is over selected stays, else the whole company`, () =>
+        Effect.gen(function* () {
+          const owner = yield* Make.company
+          const version = yield* Make.versionId
+          const run = yield* Make.run(owner, { status: "failed", ...options })
+          yield* record(owner.companyId, run, [version])
+          const facts = yield* factsOf(owner.companyId)
+          expect(facts.unsettledRecovery).toEqual(new Map([[version, [run]]]))
+          expect(facts.activeRuns).toEqual(new Map())
+          expect(facts.selectionUnknown).toEqual([])
+          const unrecorded = yield* Make.run(owner, { status: "failed", ...options, created: later("1 day") })
+          const old = yield* Make.run(owner, { status: "failed", ...options, created: earlier("1 day") })
+          const unknown = (yield* factsOf(owner.companyId)).selectionUnknown
+          expect(unknown).toContain(unrecorded)
+          expect(unknown).not.toContain(old)
+        })
+      )
+    }
+
+    for (const [status, keeps] of [
+      ["queued", true],
+      ["scheduled_retry", true],
+      ["running", false],
+      ["succeeded", false]
+    ] as const) {
+      it.effect(`[S-12] a run that a ${status} run retries is ${keeps ? "kept" : "not kept by that"}`, () =>
+        Effect.gen(function* () {
+          const owner = yield* Make.company
+          const version = yield* Make.versionId
+          const run = yield* Make.run(owner, { status: "failed" })
+          yield* record(owner.companyId, run, [version])
+          const retry = yield* Make.run(owner, { status, retryOf: run })
+          yield* record(owner.companyId, retry, [])
+          const facts = yield* factsOf(owner.companyId)
+          expect(facts.unsettledRecovery).toEqual(keeps ? new Map([[version, [run]]]) : new Map())
+        })
+      )
+    }
+  })
+
+  describe("unknown selections", () => {
+    for (const [name, options, blocks] of [
+      ["a running run", { status: "running" }, true],
+      ["a run with an unknown status", { status: "something new" }, true],
+      ["a queued run", { status: "queued" }, false],
+      ["a queued run that was started before", { status: "queued", started: true }, true],
+      ["a scheduled retry", { status: "scheduled_retry" }, false],
+      ["a scheduled retry that was started before", { status: "scheduled_retry", started: true }, true],
+      ["a running run from before the adoption", { status: "running", created: earlier("1 day") }, true]
+    ] as const) {
+      it.effect(`[S-13] ${name} without a selection ${blocks ? "keeps the company" : "blocks nothing"}`, () =>
+        Effect.gen(function* () {
+          const owner = yield* Make.company
+          const stranger = yield* Make.company
+          const run = yield* Make.run(owner, options)
+          expect((yield* factsOf(owner.companyId)).selectionUnknown).toEqual(blocks ? [run] : [])
+          expect((yield* factsOf(stranger.companyId)).selectionUnknown).toEqual([])
+          yield* record(owner.companyId, run, [])
+          expect((yield* factsOf(owner.companyId)).selectionUnknown).toEqual([])
+        })
+      )
+    }
+
+    it.effect("[S-13] a selection that was recorded for another company does not count", () =>
+      Effect.gen(function* () {
+        const [owner, stranger] = [yield* Make.company, yield* Make.company]
+        const run = yield* Make.run(owner, { status: "running" })
+        yield* record(stranger.companyId, run, [])
+        expect((yield* factsOf(owner.companyId)).selectionUnknown).toEqual([run])
+        yield* record(owner.companyId, run, [])
+        expect((yield* factsOf(owner.companyId)).selectionUnknown).toEqual([])
+      })
+    )
+  })
+
+  describe("agents", () => {
+    const a = "0b1e3d5c-7a9f-4c2e-8d1b-6f3a5e7c9d20"
+    const sync = (desiredSkills: unknown) => ({ paperclipSkillSync: { desiredSkills } })
+    const readable: ReadonlyArray<readonly [string, unknown, ReadonlyArray<string>]> = [
+      ["nothing", {}, []],
+      ["null", null, []],
+      ["no selection", { paperclipSkillSync: null }, []],
+      ["a null list", sync(null), []],
+      ["an absent list", { paperclipSkillSync: { other: 1 } }, []],
+      ["keys of skills, the older shape", sync(["a", "b"]), []],
+      ["entries without a version", sync([{ key: "a" }, { key: "b", versionId: null }]), []],
+      ["an entry with a version", sync([{ key: "a", versionId: a }]), [a]],
+      ["a version in capitals", sync([{ key: "a", versionId: a.toUpperCase() }]), [a]],
+      ["both shapes in one list", sync(["b", { key: "a", versionId: a }, { key: "a", versionId: a }]), [a]]
+    ]
+    for (const [name, config, versions] of readable) {
+      it.effect(`[S-14] an agent that names ${name} pins ${versions.length}`, () =>
+        Effect.gen(function* () {
+          const owner = yield* Make.company
+          const agent = yield* Make.agent(owner.companyId, config)
+          const facts = yield* factsOf(owner.companyId)
+          expect(facts.agentsUnreadable).toEqual([])
+          expect([...facts.agents.entries()]).toEqual(versions.map((version) => [version, [agent]]))
+        })
+      )
+    }
+    for (const [name, config] of [
+      ["a configuration that is a list", []],
+      ["a configuration that is text", '{"paperclipSkillSync": {}}'],
+      ["a selection that is text", { paperclipSkillSync: "x" }],
+      ["a list that is an object", sync({})],
+      ["a list that is text", sync("a")],
+      ["a number in the list", sync([1])],
+      ["a null in the list", sync([null])],
+      ["a list in the list", sync([["a"]])],
+      ["a version that is no id", sync([{ key: "a", versionId: "latest" }])],
+      ["a version that is empty", sync([{ key: "a", versionId: "" }])],
+      ["a version that is a number", sync([{ key: "a", versionId: 1 }])]
+    ] as const) {
+      it.effect(`[S-14] [D-07] ${name} keeps the company`, () =>
+        Effect.gen(function* () {
+          const owner = yield* Make.company
+          const stranger = yield* Make.company
+          const agent = yield* Make.agent(owner.companyId, config)
+          expect((yield* factsOf(owner.companyId)).agentsUnreadable).toEqual([agent])
+          expect((yield* factsOf(stranger.companyId)).agentsUnreadable).toEqual([])
+        })
+      )
+    }
+  })
+
+  describe("skill tests", () => {
+    for (const [name, status, column, keeps] of [
+      ["queued", "queued", null, true],
+      ["running", "running", null, true],
+      ["unknown", "something new", null, true],
+      ["succeeded", "succeeded", null, false],
+      ["failed", "failed", null, false],
+      ["cancelled", "cancelled", null, false],
+      ["deleted", "running", "deleted_at", false],
+      ["superseded", "running", "superseded_at", false]
+    ] as const) {
+      it.effect(`[S-14] a test run that is ${name} ${keeps ? "keeps its version" : "keeps nothing"}`, () =>
+        Effect.gen(function* () {
+          const sql = yield* SqlClient.SqlClient
+          const { companyId } = yield* Make.company
+          const skillId = yield* Make.skill(companyId)
+          const version = yield* Make.version({ companyId, skillId, revision: 1 })
+          const id = crypto.randomUUID()
+          yield* sql`insert into company_skill_test_runs (id, company_id, skill_version_id, status)
+            values (${id}::uuid, ${companyId}::uuid, ${version}::uuid, ${status})`
+          if (column !== null) {
+            yield* sql`update company_skill_test_runs set ${sql(column)} = now() where id = ${id}::uuid`
+          }
+          const facts = yield* factsOf(companyId)
+          expect([...facts.testRuns.entries()]).toEqual(keeps ? [[version, [id]]] : [])
+        })
+      )
+    }
+  })
+
+  describe("forgetting", () => {
+    it.effect("[S-05] drops pins of runs that are over and settled, and of runs that never came", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const pins = yield* SkillPins.SkillPins
+        yield* sql`delete from reclaim.run_pins`
+        yield* sql`delete from reclaim.run_selections`
+        const owner = yield* Make.company
+        const version = yield* Make.versionId
+        const keep = [
+          yield* Make.run(owner, { status: "running" }),
+          yield* Make.run(owner, { status: "failed", mode: "native" }),
+          yield* Make.run(owner, {
+            status: "failed",
+            mode: "native",
+            finalization: { phase: "committed", lease: later("30 days") }
+          })
+        ]
+        const retried = yield* Make.run(owner, { status: "failed" })
+        yield* Make.run(owner, { status: "queued", retryOf: retried })
+        keep.push(retried)
+        const drop = [
+          yield* Make.run(owner, { status: "succeeded" }),
+          yield* Make.run(owner, { status: "failed", mode: "native", finalization: { phase: "committed" } }),
+          yield* Make.runId
+        ]
+        for (const run of [...keep, ...drop]) yield* record(owner.companyId, run, [version])
+        expect(yield* pins.forget(100)).toBe(2)
+        expect(yield* at(later("25 hours"))(pins.forget(100))).toBe(1)
+        const left = yield* sql<{ readonly id: string }>`select run_id::text as id from reclaim.run_pins`
+        expect(left.map((row) => row.id).toSorted()).toEqual(keep.toSorted())
+      })
+    )
+
+    it.effect("[S-05] [S-13] a run that was forgotten stays known, and its row goes after 30 days", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const pins = yield* SkillPins.SkillPins
+        yield* sql`delete from reclaim.run_pins`
+        yield* sql`delete from reclaim.run_selections`
+        const owner = yield* Make.company
+        const run = yield* Make.run(owner, {
+          status: "succeeded",
+          mode: "native",
+          finalization: { phase: "committed" }
+        })
+        yield* record(owner.companyId, run, [yield* Make.versionId])
+        expect(yield* pins.forget(100)).toBe(1)
+        yield* sql`update native_run_finalizations set lease_expires_at = 'infinity' where run_id = ${run}::uuid`
+        expect((yield* factsOf(owner.companyId)).selectionUnknown).toEqual([])
+        yield* sql`update native_run_finalizations set lease_expires_at = null where run_id = ${run}::uuid`
+        expect(yield* at(later("29 days"))(pins.forget(100))).toBe(0)
+        expect((yield* sql`select 1 from reclaim.run_selections`).length).toBe(1)
+        yield* at(later("31 days"))(pins.forget(100))
+        expect((yield* sql`select 1 from reclaim.run_selections`).length).toBe(0)
+      })
+    )
+
+    it.effect("[S-05] takes the runs with pins first, at most as many as it is told", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const pins = yield* SkillPins.SkillPins
+        yield* sql`delete from reclaim.run_pins`
+        yield* sql`delete from reclaim.run_selections`
+        const owner = yield* Make.company
+        for (const versions of [[], [], [yield* Make.versionId], [yield* Make.versionId]]) {
+          yield* record(owner.companyId, yield* Make.run(owner, { status: "succeeded" }), versions)
+        }
+        expect(yield* pins.forget(1)).toBe(1)
+        expect(yield* pins.forget(1)).toBe(1)
+        expect(yield* pins.forget(1)).toBe(0)
+      })
+    )
+  })
+
+  it.effect("[D-08] the number of statements depends on neither companies nor runs nor agents", () =>
+    Effect.gen(function* () {
+      const pins = yield* SkillPins.SkillPins
+      const owners = yield* Effect.replicateEffect(Make.company, 5)
+      for (const owner of owners) {
+        for (let index = 0; index < 4; index++) {
+          const run = yield* Make.run(owner, { status: "running" })
+          yield* record(owner.companyId, run, [yield* Make.versionId, yield* Make.versionId])
+          yield* Make.agent(owner.companyId, {})
+        }
+      }
+      const [first] = owners
+      const one = yield* statementsOf(pins.facts(first === undefined ? [] : [first.companyId]))
+      const all = yield* statementsOf(pins.facts(owners.map((owner) => owner.companyId)))
+      // Runs, pins, agents, test runs, holds.
+      expect(one.length).toBe(5)
+      expect(all).toEqual(one)
+    })
+  )
+
+  it.effect("[D-03] refuses inside a transaction of the caller", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const pins = yield* SkillPins.SkillPins
+      const { companyId } = yield* Make.company
+      for (const attempt of [
+        Effect.asVoid(pins.facts([companyId])),
+        Effect.asVoid(pins.activePins()),
+        Effect.asVoid(pins.forget(1)),
+        pins.record(companyId, yield* Make.runId, [])
+      ]) {
+        const error = yield* Effect.flip(sql.withTransaction(attempt))
+        expect(error instanceof DatabaseError.DatabaseError && error.reason._tag).toBe("NestedTransaction")
+      }
+    })
+  )
+})
+
+layer(host())("SkillPins without the schema reclaim", (it) => {
+  it.effect("[O-02] [S-13] takes every selection as unrecorded, and what writes says what to do", () =>
+    Effect.gen(function* () {
+      const pins = yield* SkillPins.SkillPins
+      const owner = yield* Make.company
+      const running = yield* Make.run(owner, { status: "running" })
+      yield* Make.run(owner, { status: "queued" })
+      yield* Make.run(owner, { status: "failed", mode: "native" })
+      expect((yield* factsOf(owner.companyId)).selectionUnknown).toEqual([running])
+      expect(yield* pins.activePins()).toEqual([])
+      for (const attempt of [
+        Effect.asVoid(pins.forget(1)),
+        Effect.asVoid(pins.release(running)),
+        pins.record(owner.companyId, running, [])
+      ]) {
+        const error = yield* Effect.flip(attempt)
+        expect(error).toBeInstanceOf(HostSchema.NotAdopted)
+        expect(error.message).toContain("reclaim migrate")
+      }
+    })
+  )
+})

@@ -1,0 +1,589 @@
+/**
+ * Lists, moves, stages and publishes the copies of skill versions under `<skills>/<company>/__versions__`.
+ *
+ * **Details**
+ *
+ * Every move is one rename inside a skill's folder, to a unique name, so that nothing is ever replaced and
+ * nothing is ever copied. A move of a copy is undone when its scope ends before it was confirmed. The
+ * folders that lead to a copy are looked at one by one: a link in their place is an error.
+ *
+ * Who may move what is not decided here: locks, pins and proofs are the caller's.
+ *
+ * **Gotchas**
+ *
+ * A staged copy is not forced to the disk. A power cut soon after it was published may leave files that
+ * are too short, which the next preparation notices by their sizes.
+ *
+ * @since 0.1.0
+ */
+import { type Ids, type Manifest, type RetentionPolicy, VersionName, type VersionReason } from "@reclaim/core"
+import { Context, Effect, Layer, Option, Schema, type Scope, Stream } from "effect"
+import { createHash, randomUUID } from "node:crypto"
+import { AccessRecords, folderName as accessFolder } from "./AccessRecords.ts"
+import { type BytePath, show } from "./BytePath.ts"
+import type { CopyRef } from "./CopyRef.ts"
+import type { FileError } from "./FileError.ts"
+import { InstanceRoots } from "./InstanceRoots.ts"
+import * as FaultPoints from "./internal/faultPoints.ts"
+import { ensureFolders, folderInfo, requireFolders } from "./internal/folders.ts"
+import * as StoreEntries from "./internal/storeEntries.ts"
+import { type EntryInfo, PosixFileSystem, type VolumeInfo } from "./PosixFileSystem.ts"
+import { Trees } from "./Trees.ts"
+
+export type { CopyRef } from "./CopyRef.ts"
+
+interface Located {
+  /** Opaque text that sorts as the path's bytes do; `entries` continues after it. */
+  readonly position: string
+  readonly path: BytePath
+  /** The path for people. */
+  readonly shownPath: string
+  readonly companyId: Ids.CompanyId
+}
+
+/** A folder with a name of ours: a copy or a leftover. @category models @since 0.1.0 */
+export interface Entry extends Located {
+  readonly _tag: "Entry"
+  readonly skillId: Ids.SkillId
+  readonly name: Exclude<VersionName.VersionName, { readonly _tag: "Unexpected" }>
+  readonly info: EntryInfo
+}
+
+/**
+ * Something that is not ours, or that cannot be looked at. It stays, and so does all below it.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Obstacle extends Located {
+  readonly _tag: "Obstacle"
+  readonly skillId: Option.Option<Ids.SkillId>
+  /** Where its name is a version's. */
+  readonly versionId: Option.Option<Ids.VersionId>
+  readonly reason: VersionReason.Obstacle
+}
+
+/**
+ * After the last entry of a skill. `empty`: its folder holds nothing at all. A skill that has access
+ * records alone ends with the folder of those.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface SkillEnd extends Located {
+  readonly _tag: "SkillEnd"
+  readonly skillId: Ids.SkillId
+  readonly empty: boolean
+  readonly info: EntryInfo
+}
+
+/** An access record without a copy. @category models @since 0.1.0 */
+export interface Orphan extends Located {
+  readonly _tag: "Orphan"
+  readonly skillId: Ids.SkillId
+  readonly versionId: Ids.VersionId
+  readonly lastUse: RetentionPolicy.LastUse
+  readonly info: EntryInfo
+}
+
+/** @category models @since 0.1.0 */
+export type StoreEntry = Entry | Obstacle | SkillEnd | Orphan
+
+/** Names a folder that a protocol left behind. @category models @since 0.1.0 */
+export interface LeftoverRef<Name extends VersionName.Leftover = VersionName.Leftover> {
+  readonly companyId: Ids.CompanyId
+  readonly skillId: Ids.SkillId
+  readonly name: Name
+}
+
+type Named<Tag extends VersionName.Leftover["_tag"]> = Extract<VersionName.Leftover, { readonly _tag: Tag }>
+
+/** A folder under the name that it was moved to. @category models @since 0.1.0 */
+export interface Moved<Name extends VersionName.Leftover> extends LeftoverRef<Name> {
+  readonly path: string
+}
+
+/**
+ * A copy on its way out. Unless `confirm` ran, the end of the scope moves it back.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Evicting extends Moved<Named<"Evicting">> {
+  /** Leaves the folder where it is when the scope ends. */
+  readonly confirm: Effect.Effect<void>
+  /** Moves it back now, once; the end of the scope then does nothing. */
+  readonly undo: Effect.Effect<MoveBack, FileError>
+}
+
+/**
+ * `moved`: the copy has its name again. `taken`: something has that name, and the folder stays where it
+ * is. `gone`: somebody else settled the folder.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export type MoveBack = "moved" | "taken" | "gone"
+
+/** A whole copy that nobody sees yet. @category models @since 0.1.0 */
+export interface Staged extends Moved<Named<"Staging">> {
+  readonly copy: CopyRef
+}
+
+/** The copy is not what it was when it was proven. @category errors @since 0.1.0 */
+export class Changed extends Schema.TaggedError<Changed>()("Changed", {
+  path: Schema.String,
+  what: Schema.String
+}) {
+  override get message(): string {
+    return `${this.path}: ${this.what}`
+  }
+}
+
+/** The staging folder vanished while it was written: somebody claimed it. Stage again. @since 0.1.0 */
+export class StagingLost extends Schema.TaggedError<StagingLost>()("StagingLost", { path: Schema.String }) {
+  override get message(): string {
+    return `${this.path}: the staging folder is gone`
+  }
+}
+
+/** What was to be written is not what the manifest says. @category errors @since 0.1.0 */
+export class WrongContents extends Schema.TaggedError<WrongContents>()("WrongContents", {
+  path: Schema.String,
+  problem: Schema.Literals(["missing", "extra", "size", "content"])
+}) {
+  override get message(): string {
+    return `${this.path}: ${this.problem}`
+  }
+}
+
+/** The name of a copy is taken by something that is no folder. @category errors @since 0.1.0 */
+export class NameTaken extends Schema.TaggedError<NameTaken>()("NameTaken", {
+  path: Schema.String,
+  kind: Schema.String
+}) {
+  override get message(): string {
+    return `${this.path}: the name is taken (${this.kind})`
+  }
+}
+
+/** One file's whole content; `ordinal` is that of the manifest. @category models @since 0.1.0 */
+export interface FileContent {
+  readonly ordinal: number
+  readonly bytes: Uint8Array
+}
+
+/**
+ * The copies on disk and their moves.
+ *
+ * @category services
+ * @since 0.1.0
+ */
+export class VersionStore extends Context.Service<
+  VersionStore,
+  {
+    /**
+     * Everything in the store in the order of path bytes, strictly after a position, in bounded memory.
+     * Folders may come and go meanwhile: what stays is met once. What vanishes is not there.
+     */
+    readonly entries: (options?: {
+      readonly company?: Ids.CompanyId | undefined
+      readonly after?: string | undefined
+    }) => Stream.Stream<StoreEntry, FileError>
+    /** Where a copy is, whether it exists or not. */
+    readonly pathOf: (copy: CopyRef) => string
+    /** The top folder of a copy, or whatever has its name; none when nothing has. */
+    readonly inspect: (copy: CopyRef) => Effect.Effect<Option.Option<EntryInfo>, FileError>
+    /**
+     * Renames a copy to `.evicting-*` when its top folder still is `expected`, change time included.
+     * Unless it is confirmed, the end of the scope moves it back, where its name is still free.
+     */
+    readonly evict: (
+      copy: CopyRef,
+      expected: EntryInfo
+    ) => Effect.Effect<Evicting, FileError | Changed, Scope.Scope>
+    /** Gives a copy that was leaving its name again, where that is free. */
+    readonly moveBack: (ref: LeftoverRef<Named<"Evicting">>) => Effect.Effect<MoveBack, FileError>
+    /** Renames a leftover to `.trash-*`; none when it is gone. Only trash is ever deleted. */
+    readonly toTrash: (
+      ref: LeftoverRef<Named<"Staging" | "Evicting" | "Replaced">>
+    ) => Effect.Effect<Option.Option<Moved<Named<"Trash">>>, FileError>
+    /** Renames a copy that was leaving, and that differs, to `.replaced-*`; none when it is gone. */
+    readonly setAside: (
+      ref: LeftoverRef<Named<"Evicting">>
+    ) => Effect.Effect<Option.Option<Moved<Named<"Replaced">>>, FileError>
+    /** Renames a copy to `.replaced-*`; none when there is none. */
+    readonly setAsideCopy: (
+      copy: CopyRef
+    ) => Effect.Effect<Option.Option<Moved<Named<"Replaced">>>, FileError>
+    /**
+     * Writes a copy beside its name, whole and verified: files 0444 or 0555, folders 0755. The end of the
+     * scope discards it unless it was published.
+     */
+    readonly stage: <E = never, R = never>(
+      copy: CopyRef,
+      manifest: Manifest.Manifest,
+      contents: Stream.Stream<FileContent, E, R>
+    ) => Effect.Effect<Staged, FileError | StagingLost | WrongContents | E, R | Scope.Scope>
+    /**
+     * Gives a staged copy its name. `exists`: a copy has it already, and the staged one is discarded. An
+     * empty folder with that name is replaced.
+     */
+    readonly publish: (
+      staged: Staged
+    ) => Effect.Effect<"published" | "exists", FileError | StagingLost | NameTaken>
+    /** Removes a skill's folders where they are empty; true when that of its copies went. */
+    readonly removeEmptySkill: (
+      companyId: Ids.CompanyId,
+      skillId: Ids.SkillId
+    ) => Effect.Effect<boolean, FileError>
+    /** The space of the volume that the copies lie on. */
+    readonly volume: Effect.Effect<VolumeInfo, FileError>
+  }
+>()("@reclaim/fs/VersionStore") {}
+
+const versionsFolder = StoreEntries.versionsFolder
+
+// 4 files: as many calls as libuv makes at once.
+const writers = 4
+// 3 times: each time a sweep removed the empty skill folder just after it was made.
+const folderAttempts = 3
+// 1 MiB: about a millisecond of hashing between two turns of the event loop.
+const hashSlice = 1024 * 1024
+
+const isCode =
+  (...codes: ReadonlyArray<string>) =>
+  (error: FileError) =>
+    codes.includes(error.code)
+
+const compared = [
+  "kind",
+  "dev",
+  "ino",
+  "nlink",
+  "mode",
+  "size",
+  "blocks",
+  "mtimeNs",
+  "ctimeNs",
+  "birthtimeNs"
+] as const satisfies ReadonlyArray<keyof EntryInfo>
+
+const difference = (left: EntryInfo, right: EntryInfo): keyof EntryInfo | undefined =>
+  compared.find((field) => left[field] !== right[field])
+
+/**
+ * Whether two looks at a top folder saw the same, change time included: what is compared before a move.
+ *
+ * @category queries
+ * @since 0.1.0
+ */
+export const sameTop = (left: EntryInfo, right: EntryInfo): boolean => difference(left, right) === undefined
+
+const sha256 = Effect.fnUntraced(function* (bytes: Uint8Array) {
+  const hash = createHash("sha256")
+  for (let at = 0; at < bytes.length; at += hashSlice) {
+    if (at > 0) yield* Effect.yieldNow
+    hash.update(bytes.subarray(at, at + hashSlice))
+  }
+  return hash.digest("hex")
+})
+
+const makeStore = Effect.gen(function* () {
+  const posix = yield* PosixFileSystem
+  const roots = yield* InstanceRoots
+  const trees = yield* Trees
+  const records = yield* AccessRecords
+  const { skills } = roots
+
+  const skillNames = (ref: { readonly companyId: Ids.CompanyId; readonly skillId: Ids.SkillId }) => [
+    ref.companyId,
+    versionsFolder,
+    ref.skillId
+  ]
+  const skillFolder = (ref: { readonly companyId: Ids.CompanyId; readonly skillId: Ids.SkillId }) =>
+    `${skills}/${skillNames(ref).join("/")}`
+  const pathOf = (copy: CopyRef) => `${skillFolder(copy)}/${copy.versionId}`
+  const requireSkill = (
+    operation: string,
+    ref: { readonly companyId: Ids.CompanyId; readonly skillId: Ids.SkillId }
+  ) => requireFolders(posix, operation, skills, skillNames(ref))
+
+  const inspect = (copy: CopyRef) =>
+    requireSkill("lstat", copy).pipe(
+      Effect.andThen(posix.lstat(pathOf(copy))),
+      Effect.asSome,
+      Effect.catchIf(isCode("ENOENT"), () => Effect.succeedNone)
+    )
+
+  /** One rename of a folder inside its skill's folder; none when there is nothing to move. */
+  const move = Effect.fnUntraced(function* <Name extends VersionName.Leftover>(
+    ref: { readonly companyId: Ids.CompanyId; readonly skillId: Ids.SkillId },
+    from: string,
+    name: Name
+  ) {
+    const folder = yield* requireSkill("rename", ref)
+    yield* folderInfo(posix, "rename", from)
+    const path = `${folder}/${VersionName.format(name)}`
+    yield* posix.rename(from, path)
+    return { companyId: ref.companyId, skillId: ref.skillId, name, path }
+  })
+
+  const orGone = <A>(effect: Effect.Effect<A, FileError>) =>
+    effect.pipe(
+      Effect.asSome,
+      Effect.catchIf(isCode("ENOENT"), () => Effect.succeedNone)
+    )
+
+  const leftoverPath = (ref: LeftoverRef) => `${skillFolder(ref)}/${VersionName.format(ref.name)}`
+
+  const moveBackTo = Effect.fnUntraced(function* (ref: LeftoverRef<Named<"Evicting">>) {
+    yield* requireSkill("rename", ref)
+    const from = leftoverPath(ref)
+    yield* folderInfo(posix, "rename", from)
+    const target = pathOf({ ...ref, versionId: ref.name.versionId })
+    const taken = yield* posix.lstat(target).pipe(
+      Effect.as(true),
+      Effect.catchIf(isCode("ENOENT"), () => Effect.succeed(false))
+    )
+    if (taken) return "taken"
+    // A copy that is published just now is not replaced: the kernel refuses a folder that is not empty.
+    yield* posix.rename(from, target)
+    return "moved"
+  })
+
+  const moveBack = (ref: LeftoverRef<Named<"Evicting">>): Effect.Effect<MoveBack, FileError> =>
+    Effect.gen(function* () {
+      yield* FaultPoints.settleBeforeMoveBack
+      const outcome = yield* moveBackTo(ref)
+      yield* FaultPoints.settleAfterMoveBack
+      return outcome
+    }).pipe(
+      Effect.catchIf(isCode("ENOENT"), () => Effect.succeed("gone" as const)),
+      Effect.catchIf(isCode("ENOTEMPTY", "EEXIST", "ENOTDIR"), (error) =>
+        error.operation === "rename" && error.path === show(leftoverPath(ref))
+          ? Effect.succeed("taken" as const)
+          : Effect.fail(error)
+      ),
+      Effect.uninterruptible
+    )
+
+  const evict = Effect.fnUntraced(function* (copy: CopyRef, expected: EntryInfo) {
+    const from = pathOf(copy)
+    const name: Named<"Evicting"> = { _tag: "Evicting", versionId: copy.versionId, token: randomUUID() }
+    const changed = (what: string) => new Changed({ path: show(from), what })
+    let settled = false
+
+    const acquire = Effect.gen(function* () {
+      yield* FaultPoints.evictBeforeRename
+      const found = yield* inspect(copy)
+      if (Option.isNone(found)) return yield* changed("it is gone")
+      const field = difference(found.value, expected)
+      if (field !== undefined) return yield* changed(`its folder has another ${field}`)
+      return yield* move(copy, from, name).pipe(
+        Effect.catchIf(isCode("ENOENT"), () => Effect.fail(changed("it is gone")))
+      )
+    })
+    const undo = Effect.suspend((): Effect.Effect<MoveBack, FileError> => {
+      settled = true
+      return Effect.gen(function* () {
+        yield* FaultPoints.evictBeforeUndo
+        const outcome = yield* moveBack({ companyId: copy.companyId, skillId: copy.skillId, name })
+        yield* FaultPoints.evictAfterUndo
+        return outcome
+      }).pipe(Effect.uninterruptible)
+    })
+    const moved = yield* Effect.acquireRelease(acquire, () =>
+      Effect.suspend(() => (settled ? Effect.void : Effect.asVoid(undo))).pipe(
+        Effect.catch((error) => Effect.logError("A copy that was leaving could not be moved back", error)),
+        Effect.annotateLogs({ path: show(from) })
+      )
+    )
+    yield* FaultPoints.evictAfterRename
+    // The folder that was compared and the one that was renamed could be two: look again.
+    const after = yield* posix
+      .lstat(moved.path)
+      .pipe(Effect.catchIf(isCode("ENOENT"), () => Effect.fail(changed("it is gone"))))
+    const field = difference({ ...after, ctimeNs: expected.ctimeNs }, expected)
+    if (field !== undefined) return yield* changed(`its folder has another ${field}`)
+    const evicting: Evicting = {
+      ...moved,
+      confirm: Effect.sync(() => {
+        settled = true
+      }),
+      undo
+    }
+    return evicting
+  }, Effect.uninterruptible)
+
+  const trashFrom = Effect.fnUntraced(function* (
+    ref: { readonly companyId: Ids.CompanyId; readonly skillId: Ids.SkillId },
+    from: string
+  ) {
+    yield* FaultPoints.trashBeforeRename
+    const name: Named<"Trash"> = { _tag: "Trash", token: randomUUID() }
+    const moved = yield* orGone(move(ref, from, name))
+    yield* FaultPoints.trashAfterRename
+    return moved
+  }, Effect.uninterruptible)
+
+  const asideFrom = Effect.fnUntraced(function* (
+    ref: { readonly companyId: Ids.CompanyId; readonly skillId: Ids.SkillId },
+    from: string,
+    versionId: Ids.VersionId
+  ) {
+    yield* FaultPoints.repairBeforeSetAside
+    const name: Named<"Replaced"> = { _tag: "Replaced", versionId, token: randomUUID() }
+    const moved = yield* orGone(move(ref, from, name))
+    yield* FaultPoints.repairAfterSetAside
+    return moved
+  }, Effect.uninterruptible)
+
+  /** Turns a staging folder of our own into trash and deletes it; what stays is left to a sweep. */
+  const discard = (staged: Moved<Named<"Staging">>) =>
+    trashFrom(staged, staged.path).pipe(
+      Effect.flatMap((trash) =>
+        Option.isNone(trash) ? Effect.succeedNone : Effect.asSome(trees.remove(trash.value.path))
+      ),
+      Effect.tap((removal) =>
+        Option.isSome(removal) && removal.value.failureCount > 0
+          ? Effect.logWarning("A discarded copy could not be deleted whole", removal.value.failures)
+          : Effect.void
+      ),
+      Effect.catch((error) => Effect.logWarning("A discarded copy could not be deleted", error)),
+      Effect.annotateLogs({ path: staged.path })
+    )
+
+  /** The staging folders that are still ours to discard. */
+  const unpublished = new Set<string>()
+
+  const makeStaging = (copy: CopyRef) =>
+    Effect.gen(function* () {
+      const folder = yield* ensureFolders(posix, "mkdir", skills, skillNames(copy))
+      const name: Named<"Staging"> = { _tag: "Staging", versionId: copy.versionId, token: randomUUID() }
+      const path = `${folder}/${VersionName.format(name)}`
+      yield* posix.makeDirectory(path, 0o755)
+      unpublished.add(path)
+      const staged: Staged = { companyId: copy.companyId, skillId: copy.skillId, name, path, copy }
+      return { staged, made: yield* posix.lstat(path) }
+    }).pipe(Effect.retry({ times: folderAttempts, while: isCode("ENOENT") }))
+
+  const stage = Effect.fnUntraced(function* <E, R>(
+    copy: CopyRef,
+    manifest: Manifest.Manifest,
+    contents: Stream.Stream<FileContent, E, R>
+  ) {
+    const { made, staged } = yield* Effect.acquireRelease(makeStaging(copy), ({ staged }) =>
+      Effect.suspend(() => (unpublished.delete(staged.path) ? discard(staged) : Effect.void))
+    )
+    yield* FaultPoints.restoreAfterFolder
+    const expected = new Map(manifest.map((file) => [file.ordinal, file]))
+    const folders = new Set<string>()
+    const parents = Effect.fnUntraced(function* (path: string) {
+      for (let at = path.indexOf("/"); at > 0; at = path.indexOf("/", at + 1)) {
+        const folder = path.slice(0, at)
+        if (folders.has(folder)) continue
+        yield* posix.makeDirectory(`${staged.path}/${folder}`, 0o755)
+        folders.add(folder)
+      }
+    })
+    const write = Effect.fnUntraced(function* ({ bytes, ordinal }: FileContent) {
+      const file = expected.get(ordinal)
+      if (file === undefined) return yield* new WrongContents({ path: `#${ordinal}`, problem: "extra" })
+      expected.delete(ordinal)
+      const { executable, path } = file
+      if (bytes.length !== file.size) return yield* new WrongContents({ path, problem: "size" })
+      if ((yield* sha256(bytes)) !== file.sha256)
+        return yield* new WrongContents({ path, problem: "content" })
+      yield* posix.writeNew(`${staged.path}/${path}`, bytes, {
+        mode: executable ? 0o555 : 0o444,
+        sync: false
+      })
+      yield* FaultPoints.restoreAfterFile
+    })
+    const lost = Effect.fail(new StagingLost({ path: staged.path }))
+    /** A folder that somebody claimed has another name by now, or another folder its name. */
+    const stillOurs = posix.lstat(staged.path).pipe(
+      Effect.catchIf(isCode("ENOENT"), () => lost),
+      Effect.filterOrElse(
+        (info) => info.dev === made.dev && info.ino === made.ino,
+        () => lost
+      )
+    )
+    yield* contents.pipe(
+      // One file at a time makes its folders; writing the files themselves takes turns.
+      Stream.mapEffect((content) => {
+        const file = expected.get(content.ordinal)
+        return Effect.as(file === undefined ? Effect.void : parents(file.path), content)
+      }),
+      Stream.mapEffect(write, { concurrency: writers, unordered: true }),
+      Stream.runDrain,
+      Effect.tapError(() => stillOurs)
+    )
+    for (const { path } of expected.values()) return yield* new WrongContents({ path, problem: "missing" })
+    yield* stillOurs
+    yield* FaultPoints.restoreAfterStaging
+    return staged
+  })
+
+  const publish = Effect.fnUntraced(function* (staged: Staged) {
+    yield* requireSkill("rename", staged)
+    const target = pathOf(staged.copy)
+    yield* FaultPoints.restoreBeforePublish
+    const outcome = yield* posix.rename(staged.path, target).pipe(
+      Effect.as("published" as const),
+      Effect.catchIf(isCode("ENOTEMPTY", "EEXIST"), () => Effect.succeed("exists" as const)),
+      Effect.catchIf(isCode("ENOTDIR"), (error): Effect.Effect<never, FileError | NameTaken> =>
+        Effect.flatMap(posix.lstat(target), (info) =>
+          Effect.fail(
+            info.kind === "directory" ? error : new NameTaken({ path: show(target), kind: info.kind })
+          )
+        )
+      ),
+      Effect.catchTag("FileError", (error) =>
+        Effect.fail(error.code === "ENOENT" ? new StagingLost({ path: staged.path }) : error)
+      )
+    )
+    unpublished.delete(staged.path)
+    if (outcome === "exists") yield* discard(staged)
+    else yield* FaultPoints.restoreAfterPublish
+    return outcome
+  }, Effect.uninterruptible)
+
+  const removeEmpty = (path: string) =>
+    posix.removeDirectory(path).pipe(
+      Effect.as(true),
+      Effect.catchIf(isCode("ENOENT", "ENOTEMPTY", "EEXIST"), () => Effect.succeed(false))
+    )
+
+  return VersionStore.of({
+    entries: (options) => StoreEntries.make({ posix, records, skills })(options ?? {}),
+    pathOf,
+    inspect,
+    evict,
+    moveBack,
+    toTrash: (ref) => trashFrom(ref, leftoverPath(ref)),
+    setAside: (ref) => asideFrom(ref, leftoverPath(ref), ref.name.versionId),
+    setAsideCopy: (copy) => asideFrom(copy, pathOf(copy), copy.versionId),
+    stage,
+    publish,
+    removeEmptySkill: Effect.fnUntraced(function* (companyId, skillId) {
+      const remove = (names: ReadonlyArray<string>) =>
+        requireFolders(posix, "rmdir", skills, names).pipe(
+          Effect.flatMap(removeEmpty),
+          Effect.catchIf(isCode("ENOENT"), () => Effect.succeed(false))
+        )
+      const removed = yield* remove([companyId, versionsFolder, skillId])
+      yield* remove([companyId, accessFolder, skillId])
+      return removed
+    }),
+    volume: posix.volume(skills).pipe(Effect.catchIf(isCode("ENOENT"), () => posix.volume(roots.instance)))
+  })
+})
+
+/** @category layers @since 0.1.0 */
+export const layer: Layer.Layer<
+  VersionStore,
+  never,
+  PosixFileSystem | InstanceRoots | Trees | AccessRecords
+> = Layer.effect(VersionStore, makeStore)

@@ -1,0 +1,132 @@
+/**
+ * What a worker thread is asked and what it answers. Types only: the worker is started by URL and loads
+ * nothing but `node:` modules and its neighbours.
+ */
+
+/** One entry below the root of a tree, as `CopyComparison` of `@reclaim/core` takes it. */
+export interface ScannedEntry {
+  readonly path: string | null
+  readonly shownPath: string
+  readonly kind: EntryKind
+  readonly size: bigint
+  readonly executable: boolean
+  readonly sha256: string | null
+}
+
+export type EntryKind = "file" | "directory" | "symlink" | "fifo" | "socket" | "device"
+
+export interface StatInfo {
+  readonly kind: EntryKind
+  readonly dev: bigint
+  readonly ino: bigint
+  readonly nlink: bigint
+  readonly mode: number
+  readonly size: bigint
+  readonly blocks: bigint
+  readonly mtimeNs: bigint
+  readonly ctimeNs: bigint
+  readonly birthtimeNs: bigint
+}
+
+export interface UsageResult {
+  readonly apparentBytes: bigint
+  readonly allocatedBytes: bigint
+  readonly sharedBytes: bigint
+  readonly entries: number
+}
+
+export interface ScanResult extends UsageResult {
+  readonly fingerprint: string
+  readonly top: StatInfo
+}
+
+export interface RemovalFailure {
+  readonly path: string
+  readonly code: string
+}
+
+export interface RemovalResult {
+  readonly complete: boolean
+  readonly removedEntries: number
+  readonly reclaimedBytes: bigint
+  readonly failures: ReadonlyArray<RemovalFailure>
+  readonly failureCount: number
+}
+
+export interface CopyResult {
+  /** Hex, of everything in the copy. */
+  readonly sha256: string
+  /** Of the contents of its files. */
+  readonly bytes: bigint
+  readonly copiedEntries: number
+}
+
+export type TaskResult = ScanResult | UsageResult | RemovalResult | CopyResult
+
+/** Paths travel as strings of one character per byte (latin1), which is lossless and cheap to join. */
+export type Task =
+  | {
+      readonly _tag: "Scan"
+      readonly root: string
+      readonly digests: boolean
+      readonly entries: boolean
+      /** Milliseconds of work after which the thread waits to be resumed; 0 is never. */
+      readonly sliceMillis: number
+    }
+  | { readonly _tag: "Usage"; readonly root: string }
+  | {
+      readonly _tag: "Remove"
+      readonly root: string
+      /** On the monotonic clock, in nanoseconds. */
+      readonly deadline: bigint | null
+      readonly maxEntries: number | null
+    }
+  | {
+      readonly _tag: "Copy"
+      readonly root: string
+      readonly target: string
+      readonly live: boolean
+      readonly sync: boolean
+      /** Whether the thread asks what to leave out. */
+      readonly asks: boolean
+    }
+  | { readonly _tag: "Digest"; readonly root: string }
+
+export interface Request {
+  readonly task: Task
+  /** The answers to the last question: 1 for each path that is left out. */
+  readonly verdicts: Uint8Array<SharedArrayBuffer>
+  /** The cells below, shared with the thread that asked. */
+  readonly cells: Int32Array<SharedArrayBuffer>
+}
+
+export type Response =
+  | { readonly _tag: "Entries"; readonly entries: ReadonlyArray<ScannedEntry> }
+  | { readonly _tag: "Paused" }
+  /** Waits for `Cell.answered`. The paths are relative to the root. */
+  | { readonly _tag: "Ask"; readonly paths: ReadonlyArray<string> }
+  | { readonly _tag: "Done"; readonly result: TaskResult }
+  | { readonly _tag: "Failed"; readonly operation: string; readonly path: string; readonly code: string }
+  | { readonly _tag: "Cancelled" }
+
+/** Indices into `Request.cells`. */
+export const Cell = {
+  /** 1 once the task is to stop between two entries. */
+  cancelled: 0,
+  /** Chunks of entries that the asking thread has taken. */
+  taken: 1,
+  /** Times that the asking thread has resumed a paused task. */
+  resumed: 2,
+  /** Counts every change of the others, so that the worker can wait for any. */
+  changes: 3,
+  /** Questions that the asking thread has answered. */
+  answered: 4
+} as const
+
+export const cellCount = 5
+
+// 4 chunks of 256 entries: enough to hide the way between the threads, small enough to be no memory.
+export const chunkSize = 256
+export const chunksAhead = 4
+// 512 paths: about a millisecond of decisions in the thread that is asked.
+export const askSize = 512

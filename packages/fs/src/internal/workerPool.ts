@@ -1,0 +1,216 @@
+/** Runs tree tasks in a few worker threads: the one module that wraps `node:worker_threads`. */
+import { Effect, type Scope } from "effect"
+import { Worker } from "node:worker_threads"
+import { FileError } from "../FileError.ts"
+import {
+  askSize,
+  Cell,
+  cellCount,
+  type Request,
+  type Response,
+  type ScannedEntry,
+  type Task,
+  type TaskResult
+} from "./treeProtocol.ts"
+
+/** Paths travel as one character per byte. */
+const shownRoot = (task: Task) => Buffer.from(task.root, "latin1").toString()
+
+// The sources run as they are; what is published runs from dist.
+const entryPoint = new URL(
+  import.meta.url.endsWith(".ts") ? "./treeWorker.ts" : "./treeWorker.js",
+  import.meta.url
+)
+
+interface Listener {
+  readonly onEntries?: ((entries: ReadonlyArray<ScannedEntry>) => void) | undefined
+  readonly onPaused?: (() => void) | undefined
+  /** Decides which of some paths, of one character per byte, are left out. */
+  readonly onAsk?: ((paths: ReadonlyArray<string>) => ReadonlyArray<boolean>) | undefined
+  readonly onEnd: (end: Effect.Effect<TaskResult, FileError>) => void
+}
+
+/** A task that was handed to the pool. */
+export interface Job {
+  /** Lets a paused task go on. */
+  readonly resume: () => void
+  /** Asks the task to stop between two entries; `onEnd` still comes. */
+  readonly cancel: () => void
+}
+
+interface Queued {
+  readonly request: Request
+  readonly listener: Listener
+}
+
+const poke = (cells: Int32Array) => {
+  Atomics.add(cells, Cell.changes, 1)
+  Atomics.notify(cells, Cell.changes)
+}
+
+class Thread {
+  readonly #worker: Worker
+  readonly #idle: (thread: Thread) => void
+  #current: Queued | undefined
+  /** What ends the task instead of its answer: the decisions of a caller can throw. */
+  #defect: Effect.Effect<never> | undefined
+
+  constructor(idle: (thread: Thread) => void, dead: (thread: Thread) => void) {
+    this.#idle = idle
+    // No flags of the host: a loader or an inspector that it was started with is none of ours.
+    this.#worker = new Worker(entryPoint, { execArgv: [], name: "reclaim-trees" })
+    // An idle thread keeps no process alive.
+    this.#worker.unref()
+    this.#worker.on("message", (response: Response) => this.#receive(response))
+    this.#worker.on("error", () => undefined)
+    this.#worker.on("exit", () => {
+      dead(this)
+      const current = this.#current
+      if (current === undefined) return
+      this.#end(
+        current,
+        Effect.fail(
+          new FileError({
+            operation: current.request.task._tag.toLowerCase(),
+            path: shownRoot(current.request.task),
+            code: "EWORKER"
+          })
+        )
+      )
+    })
+  }
+
+  start(queued: Queued): void {
+    this.#current = queued
+    this.#worker.ref()
+    // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread has no origin
+    this.#worker.postMessage(queued.request)
+  }
+
+  stop(): Promise<unknown> {
+    return this.#worker.terminate()
+  }
+
+  #end(queued: Queued, end: Parameters<Listener["onEnd"]>[0]): void {
+    const defect = this.#defect
+    this.#current = undefined
+    this.#defect = undefined
+    this.#worker.unref()
+    queued.listener.onEnd(defect ?? end)
+  }
+
+  #answer({ listener, request }: Queued, paths: ReadonlyArray<string>): void {
+    const { cells, verdicts } = request
+    try {
+      const omitted = listener.onAsk?.(paths) ?? []
+      paths.forEach((_, index) => {
+        verdicts[index] = omitted[index] === true ? 1 : 0
+      })
+    } catch (cause) {
+      this.#defect = Effect.die(cause)
+      Atomics.store(cells, Cell.cancelled, 1)
+    }
+    Atomics.add(cells, Cell.answered, 1)
+    poke(cells)
+  }
+
+  #receive(response: Response): void {
+    const queued = this.#current
+    if (queued === undefined) return
+    switch (response._tag) {
+      case "Entries":
+        queued.listener.onEntries?.(response.entries)
+        Atomics.add(queued.request.cells, Cell.taken, 1)
+        return poke(queued.request.cells)
+      case "Paused":
+        return queued.listener.onPaused?.()
+      case "Ask":
+        return this.#answer(queued, response.paths)
+      case "Done":
+        this.#end(queued, Effect.succeed(response.result))
+        return this.#idle(this)
+      case "Failed":
+        this.#end(
+          queued,
+          Effect.fail(
+            new FileError({ operation: response.operation, path: response.path, code: response.code })
+          )
+        )
+        return this.#idle(this)
+      case "Cancelled":
+        this.#end(queued, Effect.interrupt)
+        return this.#idle(this)
+    }
+  }
+}
+
+export interface WorkerPool {
+  readonly submit: (task: Task, listener: Listener) => Job
+}
+
+const start = (size: number) => {
+  const threads = new Set<Thread>()
+  const idle: Array<Thread> = []
+  const queue: Array<Queued> = []
+  const next = (thread: Thread) => {
+    const queued = queue.shift()
+    if (queued === undefined) idle.push(thread)
+    else thread.start(queued)
+  }
+  const submit: WorkerPool["submit"] = (task, listener) => {
+    const cells = new Int32Array(new SharedArrayBuffer(cellCount * Int32Array.BYTES_PER_ELEMENT))
+    const verdicts = new Uint8Array(new SharedArrayBuffer(askSize))
+    const queued: Queued = { request: { task, cells, verdicts }, listener }
+    const free = idle.pop()
+    if (free !== undefined) free.start(queued)
+    else if (threads.size < size) {
+      const thread = new Thread(next, (dead) => {
+        threads.delete(dead)
+        const at = idle.indexOf(dead)
+        if (at >= 0) idle.splice(at, 1)
+        // What waited for this thread must not wait for ever.
+        if (queue.length > 0 && threads.size === 0) {
+          for (const { listener, request } of queue.splice(0)) {
+            listener.onEnd(
+              Effect.fail(
+                new FileError({
+                  operation: request.task._tag.toLowerCase(),
+                  path: shownRoot(request.task),
+                  code: "EWORKER"
+                })
+              )
+            )
+          }
+        }
+      })
+      threads.add(thread)
+      thread.start(queued)
+    } else queue.push(queued)
+    return {
+      resume: () => {
+        Atomics.add(cells, Cell.resumed, 1)
+        poke(cells)
+      },
+      cancel: () => {
+        Atomics.store(cells, Cell.cancelled, 1)
+        poke(cells)
+        const at = queue.indexOf(queued)
+        if (at < 0) return
+        queue.splice(at, 1)
+        listener.onEnd(Effect.interrupt)
+      }
+    }
+  }
+  const stop = () => Promise.all([...threads].map((thread) => thread.stop()))
+  return { pool: { submit }, stop }
+}
+
+/** Threads start when there is work for them, and end with the scope. */
+export const make = (size: number): Effect.Effect<WorkerPool, never, Scope.Scope> =>
+  Effect.map(
+    Effect.acquireRelease(
+      Effect.sync(() => start(size)),
+      ({ stop }) => Effect.promise(stop)
+    ),
+    ({ pool }) => pool
+  )

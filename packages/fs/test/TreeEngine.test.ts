@@ -1,0 +1,341 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as Fs from "node:fs"
+import { type Calls, type Environment, make, TreeError } from "../src/internal/treeEngine.ts"
+import { tempFolder, write } from "./support/fixtures.ts"
+
+interface Run {
+  readonly engine: ReturnType<typeof make>
+  readonly pauses: Array<number>
+}
+
+const errno = (code: string) => Object.assign(new Error(code), { code })
+
+/** The engine on this thread, with some calls replaced. */
+const run = (calls: Partial<Calls> = {}, environment: Partial<Environment> = {}): Run => {
+  const pauses: Array<number> = []
+  const engine = make({
+    calls: { ...Fs, ...calls },
+    cancelled: () => false,
+    breathe: () => undefined,
+    emit: () => undefined,
+    pause: (millis) => pauses.push(millis),
+    now: () => 0n,
+    wallClock: () => 0,
+    ...environment
+  })
+  return { engine, pauses }
+}
+
+/** As on a system whose open descriptors cannot be addressed. */
+const plain: Partial<Calls> = {
+  readlinkSync: ((path: Fs.PathLike) => {
+    throw errno(path === "/proc/self" ? "ENOENT" : "EINVAL")
+  }) as Calls["readlinkSync"]
+}
+
+const everything = { deadline: null, maxEntries: null }
+
+const failing = <Name extends "unlinkSync" | "rmdirSync">(
+  name: Name,
+  code: string,
+  match: (path: string) => boolean,
+  times = Number.POSITIVE_INFINITY
+): Partial<Calls> => {
+  let left = times
+  return {
+    [name]: (path: Fs.PathLike) => {
+      if (match(String(path)) && left > 0) {
+        left -= 1
+        throw errno(code)
+      }
+      return Fs[name](path)
+    }
+  }
+}
+
+const codeOf = (call: () => unknown): string => {
+  try {
+    call()
+    return "none"
+  } catch (error) {
+    return error instanceof TreeError ? error.code : String(error)
+  }
+}
+
+describe("treeEngine", () => {
+  it.effect("[F-07] goes on after an entry that cannot go, and reports it with its reason", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      write(root, { "a/keep": "1", "a/go": "2", "b/go": "3", go: "4" })
+      const { engine, pauses } = run(failing("unlinkSync", "EPERM", (path) => path.endsWith("/keep")))
+      const removal = engine.remove(root, everything)
+      assert.isFalse(removal.complete)
+      assert.deepStrictEqual(removal.failures, [{ path: `${root}/a/keep`, code: "EPERM" }])
+      assert.strictEqual(removal.failureCount, 1)
+      assert.strictEqual(removal.removedEntries, 4)
+      assert.deepStrictEqual(pauses, [])
+      assert.deepStrictEqual(Fs.readdirSync(root), ["a"])
+      assert.deepStrictEqual(Fs.readdirSync(`${root}/a`), ["keep"])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-07] lists a hundred failures at most and counts them all", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      write(root, Object.fromEntries(Array.from({ length: 150 }, (_, at) => [`f${at}`, ""])))
+      const removal = run(failing("unlinkSync", "EPERM", () => true)).engine.remove(root, everything)
+      assert.deepStrictEqual([removal.failures.length, removal.failureCount], [100, 150])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-07] retries what is passing, from one budget for the whole tree", () =>
+    Effect.gen(function* () {
+      const folder = yield* tempFolder
+      for (const [code, name] of [
+        ["EBUSY", "unlinkSync"],
+        ["ENOTEMPTY", "rmdirSync"],
+        ["EMFILE", "rmdirSync"],
+        ["ENFILE", "unlinkSync"]
+      ] as const) {
+        write(`${folder}/tree`, { "a/1": "", "a/2": "", "b/1": "" })
+        const { engine, pauses } = run(failing(name, code, (path) => !path.endsWith("/tree"), 5))
+        assert.isTrue(engine.remove(`${folder}/tree`, everything).complete, code)
+        assert.strictEqual(pauses.length, 5, code)
+      }
+      write(`${folder}/tree`, Object.fromEntries(Array.from({ length: 90 }, (_, at) => [`f${at}`, ""])))
+      const { engine, pauses } = run(failing("unlinkSync", "EBUSY", () => true))
+      const removal = engine.remove(`${folder}/tree`, everything)
+      assert.strictEqual(removal.failureCount, 90)
+      assert.strictEqual(pauses.length, 100)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-07] does not count what somebody else removed", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      write(root, { "a/mine": "", "a/theirs": "", "b/theirs": "" })
+      const { engine } = run({
+        unlinkSync: (path) => {
+          Fs.unlinkSync(path)
+          if (String(path).endsWith("theirs")) Fs.unlinkSync(path)
+        }
+      })
+      const removal = engine.remove(root, everything)
+      assert.deepStrictEqual([removal.complete, removal.removedEntries, removal.failureCount], [true, 4, 0])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-07] empties a folder again when somebody wrote into it", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      write(root, { "a/1": "" })
+      let late = 3
+      const { engine } = run({
+        rmdirSync: (path) => {
+          if (late > 0 && String(path).endsWith("/a")) {
+            late -= 1
+            Fs.writeFileSync(`${root}/a/late${late}`, "")
+          }
+          Fs.rmdirSync(path)
+        }
+      })
+      const removal = engine.remove(root, everything)
+      assert.deepStrictEqual([removal.complete, removal.removedEntries], [true, 6])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-01] does not enter a link that takes a folder's place after it was listed", () =>
+    Effect.gen(function* () {
+      const folder = yield* tempFolder
+      for (const without of [{}, plain]) {
+        const root = `${folder}/tree`
+        write(root, { "a/file": "" })
+        write(`${folder}/outside`, { precious: "p" })
+        const swap = () => {
+          if (!Fs.existsSync(`${root}/a/file`)) return
+          Fs.renameSync(`${root}/a`, `${folder}/moved`)
+          Fs.symlinkSync(`${folder}/outside`, `${root}/a`)
+        }
+        // Between the look at the folder and its opening.
+        const calls: Partial<Calls> = {
+          ...without,
+          openSync: (path, flags, mode) => {
+            if (/\/a$/.test(String(path))) swap()
+            return Fs.openSync(path, flags, mode)
+          }
+        }
+        assert.include(
+          ["ENOTDIR", "ELOOP"],
+          codeOf(() => run(calls).engine.usage(root))
+        )
+        Fs.unlinkSync(`${root}/a`)
+        Fs.renameSync(`${folder}/moved`, `${root}/a`)
+        const removal = run(calls).engine.remove(root, everything)
+        assert.isFalse(removal.complete)
+        assert.deepStrictEqual(Fs.readdirSync(`${folder}/outside`), ["precious"])
+        Fs.rmSync(root, { recursive: true })
+        Fs.rmSync(`${folder}/moved`, { recursive: true })
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-08] notices another folder or file under the name that was listed", () =>
+    Effect.gen(function* () {
+      const folder = yield* tempFolder
+      const root = `${folder}/tree`
+      write(root, { "a/file": "one", plain: "two" })
+      write(folder, { "other/file": "one", same: "two" })
+      const replace = (name: string, by: string): Partial<Calls> => ({
+        openSync: (path, flags, mode) => {
+          if (String(path).endsWith(`/${name}`) && Fs.existsSync(by)) {
+            Fs.renameSync(`${root}/${name}`, `${by}.old`)
+            Fs.renameSync(by, `${root}/${name}`)
+          }
+          return Fs.openSync(path, flags, mode)
+        }
+      })
+      const options = { digests: true, entries: false }
+      assert.strictEqual(
+        codeOf(() => run(replace("a", `${folder}/other`)).engine.scan(root, options)),
+        "ECHANGED"
+      )
+      assert.strictEqual(
+        codeOf(() => run(replace("plain", `${folder}/same`)).engine.scan(root, options)),
+        "ECHANGED"
+      )
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-08] notices a file that grows while it is read", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      for (const size of [10, 1_000_000]) {
+        write(root, { file: "x".repeat(size) })
+        let grown = false
+        const readSync = (...args: Parameters<typeof Fs.readSync>): number => {
+          if (!grown) {
+            grown = true
+            Fs.appendFileSync(`${root}/file`, "y")
+          }
+          return Fs.readSync(...args)
+        }
+        const scan = () =>
+          run({ readSync: readSync as Calls["readSync"] }).engine.scan(root, {
+            digests: true,
+            entries: false
+          })
+        assert.strictEqual(codeOf(scan), "ECHANGED")
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-05] reads a folder in small pieces and hands out each entry as it is met", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      write(root, Object.fromEntries(Array.from({ length: 3000 }, (_, at) => [`f${at}`, ""])))
+      let looked = 0
+      let emitted = 0
+      let ahead = 0
+      const sizes = new Set<number | undefined>()
+      const { engine } = run(
+        {
+          lstatSync: ((path: Fs.PathLike, options: Fs.StatSyncOptions) => {
+            if (/\/f\d+$/.test(String(path))) looked += 1
+            ahead = Math.max(ahead, looked - emitted)
+            return Fs.lstatSync(path, options)
+          }) as Calls["lstatSync"],
+          opendirSync: (path, options) => {
+            sizes.add(options?.bufferSize)
+            return Fs.opendirSync(path, options)
+          }
+        },
+        { emit: () => (emitted += 1) }
+      )
+      engine.scan(root, { digests: false, entries: true })
+      assert.deepStrictEqual([emitted, ahead], [3000, 1])
+      assert.deepStrictEqual([...sizes], [512])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-04] enters no other file system, and keeps what is mounted", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      write(root, { "a/mounted/precious": "p", "a/go": "", "file mount": "f" })
+      const bound: Partial<Calls> = {
+        readFileSync: ((path: Fs.PathOrFileDescriptor, options: BufferEncoding) =>
+          path === "/proc/self/mountinfo"
+            ? [
+                "22 1 8:1 / / rw - ext4 /dev/vda rw",
+                `23 22 8:1 / ${root}/a/mounted rw - ext4 /dev/vda rw`,
+                `24 22 8:1 / ${root}/file\\040mount rw - ext4 /dev/vda rw`
+              ].join("\n")
+            : Fs.readFileSync(path, options)) as Calls["readFileSync"]
+      }
+      const device: Partial<Calls> = {
+        lstatSync: ((path: Fs.PathLike, options: { bigint: true }) => {
+          const stat = Fs.lstatSync(path, options)
+          if (String(path).endsWith("/mounted")) stat.dev += 1n
+          return stat
+        }) as Calls["lstatSync"]
+      }
+      for (const calls of [bound, device]) {
+        assert.strictEqual(
+          codeOf(() => run(calls).engine.usage(root)),
+          "EXDEV"
+        )
+      }
+      const removal = run(bound).engine.remove(root, everything)
+      assert.deepStrictEqual(
+        removal.failures.toSorted((l, r) => (l.path < r.path ? -1 : 1)),
+        [
+          { path: `${root}/a/mounted`, code: "EXDEV" },
+          { path: `${root}/file mount`, code: "EXDEV" }
+        ]
+      )
+      const other = run(device).engine.remove(root, everything)
+      assert.deepStrictEqual(other.failures, [{ path: `${root}/a/mounted`, code: "EXDEV" }])
+      assert.strictEqual(Fs.readFileSync(`${root}/a/mounted/precious`, "utf8"), "p")
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-07] works on plain paths where descriptors cannot be addressed, beyond PATH_MAX too", () =>
+    Effect.gen(function* () {
+      const folder = yield* tempFolder
+      const root = `${folder}/tree`
+      let path = root
+      Fs.mkdirSync(path)
+      for (let at = 0; at < 14; at += 1) {
+        path += `/${"n".repeat(250)}`
+        Fs.mkdirSync(path)
+      }
+      Fs.writeFileSync(`${path}/file`, "")
+      Fs.chmodSync(`${root}/${"n".repeat(250)}`, 0o500)
+      const longest: Array<number> = []
+      const { engine } = run({
+        ...plain,
+        unlinkSync: (path) => {
+          longest.push(String(path).length)
+          Fs.unlinkSync(path)
+        }
+      })
+      const removal = engine.remove(root, everything)
+      assert.deepStrictEqual([removal.complete, removal.removedEntries], [true, 16])
+      // macOS allows 1,024 bytes.
+      assert.isBelow(Math.max(...longest), 1024)
+      write(root, { "a/b": "x" })
+      assert.strictEqual(run(plain).engine.scan(root, { digests: true, entries: false }).entries, 2)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-07] is cancelled between any two entries", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      write(root, Object.fromEntries(Array.from({ length: 50 }, (_, at) => [`f${at}`, ""])))
+      let looks = 0
+      const { engine } = run({}, { cancelled: () => (looks += 1) > 10 })
+      codeOf(() => engine.remove(root, everything))
+      assert.strictEqual(Fs.readdirSync(root).length, 40)
+    }).pipe(Effect.scoped)
+  )
+})
