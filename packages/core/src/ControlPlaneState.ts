@@ -17,6 +17,7 @@
  */
 import { Result, Schema, SchemaGetter } from "effect"
 import { NativeSessionId, RunId } from "./Ids.ts"
+import { oneLine } from "./internal/oneLine.ts"
 
 /** The only schema that is understood. @category constants @since 0.1.0 */
 export const schema = "paperclip.runner.durable.control-plane-state.v1"
@@ -91,8 +92,8 @@ const File = Schema.fromJsonString(
  */
 export const decode = (text: string): Result.Result<ControlPlaneState, UnreadableState> => {
   const unreadable = (detail: string) => Result.fail(new UnreadableState({ detail }))
-  const file = Schema.decodeUnknownResult(File)(text)
-  if (Result.isFailure(file)) return unreadable(file.failure.message)
+  const file = Schema.decodeResult(File)(text)
+  if (Result.isFailure(file)) return unreadable(oneLine(file.failure.message))
   const { completedWarmTransition, identity, warmTransition } = file.success
   const others = [warmTransition, completedWarmTransition].flatMap((transition) =>
     transition ? [transition.receipt.oldIdentity, transition.receipt.newIdentity] : []
