@@ -325,6 +325,8 @@ export const layer: Layer.Layer<
       or starts_with(x.entry ->> 'path', ${root} || '/')
       or x.entry ->> 'path' ~ '(^|/)[.]{0,2}(/|$)')`
 
+    // Paths are cut at 4,096 characters, more than any system takes: the driver refuses messages over 16 MiB,
+    // and one endless path would take the other versions' answers with it.
     const manifestStatement = (companyId: Ids.CompanyId, versionIds: ReadonlyArray<Ids.VersionId>) => {
       const wanted = host.repositorySnapshots
         ? sql`
@@ -360,7 +362,7 @@ export const layer: Layer.Layer<
           where w.snapshot_id is null
           ${ofSnapshots}
         )
-        select w.id::text as "versionId", -1 as "ordinal", null::text as "path", w.root as "root",
+        select w.id::text as "versionId", -1 as "ordinal", null::text as "path", left(w.root, 4097) as "root",
           null::float8 as "size", null::text as "sha256", null::boolean as "executable",
           case when kind.kind is null then 'its snapshot is not there'
                when kind.kind <> 'array' then 'its snapshot is no list of files' end as "problem"

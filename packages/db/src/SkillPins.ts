@@ -90,8 +90,8 @@ export class SkillPins extends Context.Service<
     readonly activePins: (companyId?: Ids.CompanyId) => Effect.Effect<ReadonlyArray<ActivePin>, DatabaseError>
     /**
      * Drops what is no longer needed, for at most `limit` runs: pins of runs that are over and settled, and
-     * pins older than 24 hours whose run never appeared. A settled run stays known for 30 days, because its
-     * recovery may take it up again. Returns the number of pins dropped.
+     * pins older than 24 hours whose run never appeared. Runs stay known for 30 days, because a recovery
+     * may take up a settled one again. Returns the number of pins dropped.
      */
     readonly forget: (limit: number) => Effect.Effect<number, DatabaseError | NotAdopted>
   }
@@ -114,7 +114,6 @@ const settledPhases = ["committed", "terminal_failure"]
 const Standing = {
   status: Schema.NullOr(Schema.String),
   native: Schema.Boolean,
-  retried: Schema.Boolean,
   finalized: Schema.Boolean,
   phase: Schema.NullOr(Schema.String),
   leaseExpiresAt: Schema.NullOr(Schema.Finite),
@@ -125,21 +124,26 @@ type Standing = typeof StandingStruct.Type
 
 const isActive = (run: Standing): boolean => run.status === null || !terminal.includes(run.status)
 
-const isUnsettled = (run: Standing, now: DateTime.Utc): boolean =>
-  run.retried ||
-  ((run.native || run.finalized) &&
-    // No finalization has no phase either.
-    (run.phase === null ||
-      !settledPhases.includes(run.phase) ||
-      run.recoveryState !== null ||
-      (run.leaseExpiresAt !== null && !(run.leaseExpiresAt <= DateTime.toEpochMillis(now)))))
+/** True for a run that its own recovery can resume. A retry that names it is looked at apart. */
+const isResumable = (run: Standing, now: DateTime.Utc): boolean =>
+  (run.native || run.finalized) &&
+  // No finalization has no phase either.
+  (run.phase === null ||
+    !settledPhases.includes(run.phase) ||
+    run.recoveryState !== null ||
+    (run.leaseExpiresAt !== null && !(run.leaseExpiresAt <= DateTime.toEpochMillis(now))))
 
 const RunRow = Schema.Struct({
   ...Standing,
   runId: Ids.RunId,
   companyId: Ids.CompanyId,
-  started: Schema.Boolean
+  started: Schema.Boolean,
+  recorded: Schema.Boolean,
+  retryOf: Schema.NullOr(Ids.RunId)
 })
+
+const RetriedRow = Schema.Struct({ runId: Ids.RunId, companyId: Ids.CompanyId })
+const RetryRow = Schema.Struct({ runId: Ids.RunId })
 
 const PinRow = Schema.Struct({
   ...Standing,
@@ -172,10 +176,9 @@ const HoldRow = Schema.Struct({
   note: Schema.String
 })
 
-const SelectionRow = Schema.Struct({
+const OldRow = Schema.Struct({
   ...Standing,
   runId: Ids.RunId,
-  companyId: Ids.CompanyId,
   recordedAt: Schema.Finite,
   runExists: Schema.Boolean
 })
@@ -184,15 +187,18 @@ const Count = Schema.Struct({ count: Schema.Finite })
 
 type Use = "active" | "unsettled" | "none"
 
-const useOf = (
-  row: Standing & { readonly runExists: boolean; readonly recordedAt: number },
-  now: DateTime.Utc
-): Use => {
+interface Pinning extends Standing {
+  readonly runId: Ids.RunId
+  readonly runExists: boolean
+  readonly recordedAt: number
+}
+
+const useOf = (row: Pinning, retried: ReadonlySet<Ids.RunId>, now: DateTime.Utc): Use => {
   if (!row.runExists) {
     return DateTime.toEpochMillis(now) - row.recordedAt < Duration.toMillis(runlessPin) ? "active" : "none"
   }
   if (isActive(row)) return "active"
-  return isUnsettled(row, now) ? "unsettled" : "none"
+  return retried.has(row.runId) || isResumable(row, now) ? "unsettled" : "none"
 }
 
 /**
@@ -214,83 +220,99 @@ export const layer: Layer.Layer<
     const clock = yield* DatabaseClock
     yield* host.requireSkills
 
+    const native: Fragment = sql`coalesce(r.runtime_mode::text, '') <> 'legacy'`
+
     const standing: Fragment = sql`
       r.status::text as "status",
-      coalesce(r.runtime_mode::text, '') <> 'legacy' as "native",
-      exists (select from retried t where t.run_id = r.id) as "retried",
+      ${native} as "native",
       f.run_id is not null as "finalized",
       f.phase::text as "phase",
       ${millis(sql, sql`f.lease_expires_at`)} as "leaseExpiresAt",
       f.recovery_state::text as "recoveryState"`
 
-    /** Runs that a waiting retry names. Read once per statement: the host has no index on the column. */
-    const retried = (scope: Fragment): Fragment => sql`
-      retried as materialized (
-        select distinct q.retry_of_run_id as run_id from heartbeat_runs q
-        where q.retry_of_run_id is not null and q.status in ${sql.in(waiting)} and ${scope}
-      )`
+    const ended: Fragment = sql`coalesce(r.status::text, '') in ${sql.in(terminal)}`
 
+    const recorded: Fragment = sql`
+      exists (select from reclaim.run_selections s where s.run_id = r.id and s.company_id = r.company_id)`
+
+    const after = (adopted: DateTime.Utc): Fragment =>
+      sql`(r.created_at is null or r.created_at >= ${DateTime.toDateUtc(adopted)})`
+
+    /**
+     * Active runs, and those that are over but may be resumable and have recorded nothing. Two selections,
+     * not one with "or": a company has few active runs and very many that are over.
+     */
     const readRuns = (companyIds: ReadonlyArray<Ids.CompanyId>, adopted: Option.Option<DateTime.Utc>) => {
-      const operation = "reading runs"
-      // A superset of the unsettled runs: leases are judged by the database's clock, not by SQL.
-      const resumable = sql`(
-        exists (select from retried t where t.run_id = r.id)
-        or (f.run_id is null and coalesce(r.runtime_mode::text, '') <> 'legacy')
-        or (f.run_id is not null and (coalesce(f.phase::text, '') not in ${sql.in(settledPhases)}
+      const columns = (known: Fragment) => sql`
+        r.id::text as "runId", r.company_id::text as "companyId", r.retry_of_run_id::text as "retryOf",
+        (coalesce(r.status::text, '') not in ${sql.in(waiting)} or r.started_at is not null) as "started",
+        ${known} as "recorded", ${standing}`
+      const source = sql`
+        from heartbeat_runs r left join native_run_finalizations f on f.run_id = r.id
+        where r.company_id = any(${companyIds}::uuid[])`
+      // A superset: leases are judged by the database's clock, not by SQL.
+      const resumable = sql`
+        ((f.run_id is null and ${native})
+          or (f.run_id is not null and (coalesce(f.phase::text, '') not in ${sql.in(settledPhases)}
               or f.recovery_state is not null or f.lease_expires_at is not null)))`
-      const unrecorded = Option.match(adopted, {
-        // Nothing is recorded before the adoption, and no run was created after it.
-        onNone: () => sql`coalesce(r.status::text, '') not in ${sql.in(terminal)}`,
-        onSome: (at) => sql`
-          not exists (select from reclaim.run_selections s where s.run_id = r.id and s.company_id = r.company_id)
-          and (coalesce(r.status::text, '') not in ${sql.in(terminal)}
-               or ((r.created_at is null or r.created_at >= ${DateTime.toDateUtc(at)}) and ${resumable}))`
-      })
       return query(
         RunRow,
-        operation,
-        sql`
-          with ${retried(sql`q.company_id = any(${companyIds}::uuid[])`)}
-          select r.id::text as "runId", r.company_id::text as "companyId",
-            (coalesce(r.status::text, '') not in ${sql.in(waiting)} or r.started_at is not null) as "started",
-            ${standing}
-          from heartbeat_runs r
-          left join native_run_finalizations f on f.run_id = r.id
-          where r.company_id = any(${companyIds}::uuid[]) and ${unrecorded}
-          order by r.created_at, r.id`
-      )
-    }
-
-    const readPins = (companyIds: Option.Option<ReadonlyArray<Ids.CompanyId>>) => {
-      const operation = "reading pins"
-      const scope = (column: Fragment) =>
-        Option.match(companyIds, {
-          onNone: () => sql`true`,
-          onSome: (ids) => sql`${column} = any(${ids}::uuid[])`
+        "reading runs",
+        Option.match(adopted, {
+          // Before the adoption nothing is recorded, and no run was created after it.
+          onNone: () => sql`select ${columns(sql`false`)} ${source} and not ${ended} order by "runId"`,
+          onSome: (at) => sql`
+            select ${columns(recorded)} ${source} and not ${ended}
+            union all
+            select ${columns(sql`false`)} ${source}
+              and ${ended} and ${after(at)} and not ${recorded} and ${resumable}
+            order by "runId"`
         })
-      return query(
-        PinRow,
-        operation,
-        sql`
-          with ${retried(scope(sql`q.company_id`))}
-          select p.run_id::text as "runId", p.company_id::text as "companyId", p.skill_id::text as "skillId",
-            p.version_id::text as "versionId", ${millis(sql, sql`p.recorded_at`)} as "recordedAt",
-            r.id is not null as "runExists",
-            ${standing}
-          from reclaim.run_pins p
-          left join heartbeat_runs r on r.id = p.run_id
-          left join native_run_finalizations f on f.run_id = r.id
-          where ${scope(sql`p.company_id`)}
-          order by p.recorded_at, p.run_id, p.version_id`
       )
     }
 
+    /** Those among the runs that have recorded nothing, were created after the adoption, and are over. */
+    const readRetried = (
+      companyIds: ReadonlyArray<Ids.CompanyId>,
+      runIds: ReadonlyArray<Ids.RunId>,
+      adopted: DateTime.Utc
+    ) =>
+      query(
+        RetriedRow,
+        "reading retried runs",
+        sql`select r.id::text as "runId", r.company_id::text as "companyId" from heartbeat_runs r
+            where r.id = any(${runIds}::uuid[]) and r.company_id = any(${companyIds}::uuid[])
+              and ${ended} and ${after(adopted)} and not ${recorded}
+            order by r.id`
+      )
+
+    const readPins = (companyIds: Option.Option<ReadonlyArray<Ids.CompanyId>>) =>
+      query(
+        PinRow,
+        "reading pins",
+        sql`select p.run_id::text as "runId", p.company_id::text as "companyId", p.skill_id::text as "skillId",
+              p.version_id::text as "versionId", ${millis(sql, sql`p.recorded_at`)} as "recordedAt",
+              r.id is not null as "runExists", ${standing}
+            from reclaim.run_pins p
+            left join heartbeat_runs r on r.id = p.run_id
+            left join native_run_finalizations f on f.run_id = r.id
+            where ${Option.match(companyIds, {
+              onNone: () => sql`true`,
+              onSome: (ids) => sql`p.company_id = any(${ids}::uuid[])`
+            })}
+            order by p.recorded_at, p.run_id, p.version_id`
+      )
+
+    // 1 MiB: a list of skills is a few kilobytes, and the driver refuses messages over 16 MiB, with which the
+    // pins of all others would be lost.
     const readAgents = (companyIds: ReadonlyArray<Ids.CompanyId>) =>
       query(
         AgentRow,
         "reading agents",
         sql`select a.id::text as "agentId", a.company_id::text as "companyId",
-              jsonb_typeof(a.adapter_config) as "shape", a.adapter_config -> 'paperclipSkillSync' as "sync"
+              jsonb_typeof(a.adapter_config) as "shape",
+              case when length((a.adapter_config -> 'paperclipSkillSync')::text) <= 1048576
+                then a.adapter_config -> 'paperclipSkillSync' else '"too large"'::jsonb end as "sync"
             from agents a
             where a.company_id = any(${companyIds}::uuid[])
               and (a.adapter_config -> 'paperclipSkillSync' is not null
@@ -338,14 +360,26 @@ export const layer: Layer.Layer<
       if (companyIds.length === 0) return result
       const adopted = yield* host.adopted
       const now = yield* clock.now
-      for (const row of yield* readRuns(companyIds, adopted)) {
-        const unknown = isActive(row) ? row.started : isUnsettled(row, now)
+      const runs = yield* readRuns(companyIds, adopted)
+      const retried = new Set(
+        runs.flatMap(({ retryOf, status }) =>
+          retryOf !== null && status !== null && waiting.includes(status) ? [retryOf] : []
+        )
+      )
+      for (const row of runs) {
+        const unknown = isActive(row) ? row.started && !row.recorded : isResumable(row, now)
         if (unknown) result.get(row.companyId)?.selectionUnknown.push(row.runId)
+      }
+      if (Option.isSome(adopted) && retried.size > 0) {
+        for (const row of yield* readRetried(companyIds, [...retried], adopted.value)) {
+          const unknown = result.get(row.companyId)?.selectionUnknown
+          if (unknown?.includes(row.runId) === false) unknown.push(row.runId)
+        }
       }
       const pins = Option.isSome(adopted) ? yield* readPins(Option.some(companyIds)) : []
       for (const row of pins) {
         const company = result.get(row.companyId)
-        const use = useOf(row, now)
+        const use = useOf(row, retried, now)
         if (company === undefined || use === "none") continue
         push(use === "active" ? company.activeRuns : company.unsettledRecovery, row.versionId, row.runId)
       }
@@ -413,55 +447,78 @@ export const layer: Layer.Layer<
       if (Option.isNone(yield* host.adopted)) return []
       const now = yield* clock.now
       const rows = yield* readPins(companyId === undefined ? Option.none() : Option.some([companyId]))
-      return rows
-        .filter((row: PinRow) => useOf(row, now) === "active")
-        .map(({ companyId, runId, skillId, versionId }): ActivePin => ({
-          companyId,
-          runId,
-          skillId,
-          versionId
-        }))
+      return (
+        rows
+          // Whether a run that is over is retried does not make it active.
+          .filter((row: PinRow) => useOf(row, new Set(), now) === "active")
+          .map(({ companyId, runId, skillId, versionId }): ActivePin => ({
+            companyId,
+            runId,
+            skillId,
+            versionId
+          }))
+      )
     })
+
+    /** Candidates only: leases and ages are judged by the database's clock. */
+    const maybeOver = (retried: ReadonlySet<Ids.RunId>): Fragment => sql`
+      (r.id is null
+        or (${ended} and r.id <> all(${[...retried]}::uuid[])
+          and case when f.run_id is null then not ${native}
+                   else f.phase::text in ${sql.in(settledPhases)} and f.recovery_state is null end))`
 
     const forget = Effect.fnUntraced(function* (limit: number) {
       const operation = "forgetting runs"
       yield* host.requireAdopted(operation)
       const now = yield* clock.now
-      const known = DateTime.toEpochMillis(now) - Duration.toMillis(knownFor)
-      // Selections with pins first, oldest first; those without pins only wait for their 30 days.
-      const rows = yield* query(
-        SelectionRow,
+      const retries = yield* query(
+        RetryRow,
         operation,
-        sql`
-          with ${retried(sql`true`)}
-          select s.run_id::text as "runId", s.company_id::text as "companyId",
-            ${millis(sql, sql`s.recorded_at`)} as "recordedAt", r.id is not null as "runExists",
-            ${standing}
-          from reclaim.run_selections s
-          left join heartbeat_runs r on r.id = s.run_id
-          left join native_run_finalizations f on f.run_id = r.id
-          where r.id is null or (r.status::text in ${sql.in(terminal)}
-            and not exists (select from retried t where t.run_id = r.id)
-            and (f.run_id is not null or r.runtime_mode::text = 'legacy')
-            and (f.run_id is null or (f.phase::text in ${sql.in(settledPhases)} and f.recovery_state is null)))
-          order by exists (select from reclaim.run_pins p where p.run_id = s.run_id) desc, s.recorded_at, s.run_id
-          limit ${limit}::int`
+        sql`select distinct q.retry_of_run_id::text as "runId" from heartbeat_runs q
+            where q.retry_of_run_id is not null and q.status::text in ${sql.in(waiting)}`
       )
-      const over = rows.filter((row) => useOf(row, now) === "none")
-      if (over.length === 0) return 0
-      const dropped = yield* query(
-        Count,
+      const retried = new Set(retries.map((row) => row.runId))
+      const pinning = yield* query(
+        OldRow,
         operation,
-        // The status is looked at once more: a run that was taken up again in between keeps its pins.
-        sql`with gone as (
-              delete from reclaim.run_pins p
-              where p.run_id = any(${over.map((row) => row.runId)}::uuid[])
-                and not exists (select from heartbeat_runs r
-                                where r.id = p.run_id and coalesce(r.status::text, '') not in ${sql.in(terminal)})
-              returning 1)
-            select count(*)::float8 as "count" from gone`
+        sql`select p.run_id::text as "runId", ${millis(sql, sql`p.recorded_at`)} as "recordedAt",
+              r.id is not null as "runExists", ${standing}
+            from (select run_id, max(recorded_at) as recorded_at from reclaim.run_pins group by run_id) p
+            left join heartbeat_runs r on r.id = p.run_id
+            left join native_run_finalizations f on f.run_id = r.id
+            where ${maybeOver(retried)}
+            order by p.recorded_at, p.run_id
+            limit ${limit}::int`
       )
-      const old = over.filter((row) => row.recordedAt < known || !row.runExists)
+      const over = pinning.filter((row) => useOf(row, retried, now) === "none")
+      const dropped =
+        over.length === 0
+          ? []
+          : yield* query(
+              Count,
+              operation,
+              // The status is looked at once more: a run that was taken up again in between keeps its pins.
+              sql`with gone as (
+                    delete from reclaim.run_pins p
+                    where p.run_id = any(${over.map((row) => row.runId)}::uuid[])
+                      and not exists (select from heartbeat_runs r where r.id = p.run_id and not ${ended})
+                    returning 1)
+                  select count(*)::float8 as "count" from gone`
+            )
+      const known = yield* query(
+        OldRow,
+        operation,
+        sql`select s.run_id::text as "runId", ${millis(sql, sql`s.recorded_at`)} as "recordedAt",
+              r.id is not null as "runExists", ${standing}
+            from reclaim.run_selections s
+            left join heartbeat_runs r on r.id = s.run_id
+            left join native_run_finalizations f on f.run_id = r.id
+            where ${maybeOver(retried)}
+            order by s.recorded_at, s.run_id
+            limit ${limit}::int`
+      )
+      const young = DateTime.toEpochMillis(now) - Duration.toMillis(knownFor)
+      const old = known.filter((row) => row.recordedAt < young && useOf(row, retried, now) === "none")
       if (old.length > 0) {
         yield* run(
           operation,

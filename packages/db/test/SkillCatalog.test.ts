@@ -207,7 +207,7 @@ layer(adopted())("SkillCatalog", (it) => {
           ["executable as a number", [{ path: "a", content: "x", executable: 1 }], "executable"],
           ["no path", [{ content: "x" }], "path"],
           ["a path that is no text", [{ path: 1, content: "x" }], "path"],
-          ["an endless path", [{ path: "x".repeat(5000), content: "x" }], "path"],
+          ["an endless path", [{ path: "x".repeat(17 * 1024 * 1024), content: "x" }], "path"],
           ["an entry that is text", ["a"], "path"],
           ["an entry that is null", [null], "path"],
           ["an entry that is a list", [[]], "path"],

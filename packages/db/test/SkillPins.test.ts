@@ -233,17 +233,26 @@ layer(adopted())("SkillPins", (it) => {
       ["running", false],
       ["succeeded", false]
     ] as const) {
-      it.effect(`[S-12] a run that a ${status} run retries is ${keeps ? "kept" : "not kept by that"}`, () =>
-        Effect.gen(function* () {
-          const owner = yield* Make.company
-          const version = yield* Make.versionId
-          const run = yield* Make.run(owner, { status: "failed" })
-          yield* record(owner.companyId, run, [version])
-          const retry = yield* Make.run(owner, { status, retryOf: run })
-          yield* record(owner.companyId, retry, [])
-          const facts = yield* factsOf(owner.companyId)
-          expect(facts.unsettledRecovery).toEqual(keeps ? new Map([[version, [run]]]) : new Map())
-        })
+      it.effect(
+        `[S-12] [S-13] a run that a ${status} run retries is ${keeps ? "kept" : "not kept by that"}`,
+        () =>
+          Effect.gen(function* () {
+            const owner = yield* Make.company
+            const version = yield* Make.versionId
+            const run = yield* Make.run(owner, { status: "failed" })
+            yield* record(owner.companyId, run, [version])
+            const retry = yield* Make.run(owner, { status, retryOf: run })
+            yield* record(owner.companyId, retry, [])
+            const facts = yield* factsOf(owner.companyId)
+            expect(facts.unsettledRecovery).toEqual(keeps ? new Map([[version, [run]]]) : new Map())
+            const unrecorded = yield* Make.run(owner, { status: "failed", created: later("1 day") })
+            const old = yield* Make.run(owner, { status: "failed", created: earlier("1 day") })
+            for (const retryOf of [unrecorded, old]) {
+              yield* record(owner.companyId, yield* Make.run(owner, { status, retryOf }), [])
+            }
+            const unknown = (yield* factsOf(owner.companyId)).selectionUnknown
+            expect(unknown).toEqual(keeps ? [unrecorded] : [])
+          })
       )
     }
   })
@@ -318,6 +327,7 @@ layer(adopted())("SkillPins", (it) => {
       ["a number in the list", sync([1])],
       ["a null in the list", sync([null])],
       ["a list in the list", sync([["a"]])],
+      ["a list that is endless", sync(["x".repeat(17 * 1024 * 1024)])],
       ["a version that is no id", sync([{ key: "a", versionId: "latest" }])],
       ["a version that is empty", sync([{ key: "a", versionId: "" }])],
       ["a version that is a number", sync([{ key: "a", versionId: 1 }])]

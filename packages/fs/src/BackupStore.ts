@@ -28,14 +28,22 @@
  * @since 0.1.0
  */
 import type { BackupManifest, BackupReason, CodexHome, Ids } from "@reclaim/core"
-import { Context, Effect, Layer, type Option, type Result, Schema, type Scope, type Stream } from "effect"
+import { Context, Effect, Layer, type Option, type Result, type Scope, type Stream } from "effect"
 import type { FileError } from "./FileError.ts"
 import { InstanceRoots } from "./InstanceRoots.ts"
+import * as BackupCapture from "./internal/backupCapture.ts"
+import * as BackupEntries from "./internal/backupEntries.ts"
+import type { RefusedSource, RefusedTarget, RestoreFailed } from "./internal/backupErrors.ts"
+import * as BackupMoves from "./internal/backupMoves.ts"
+import * as BackupRestore from "./internal/backupRestore.ts"
+import * as FaultPoints from "./internal/faultPoints.ts"
 import { type EntryInfo, PosixFileSystem } from "./PosixFileSystem.ts"
 import { Trees } from "./Trees.ts"
-import type { Changed, MoveBack } from "./VersionStore.ts"
+import { Changed, type MoveBack, sameTop } from "./VersionStore.ts"
 
-export type { Changed, MoveBack } from "./VersionStore.ts"
+export { RefusedSource, RefusedTarget, RestoreFailed } from "./internal/backupErrors.ts"
+export { Changed } from "./VersionStore.ts"
+export type { MoveBack } from "./VersionStore.ts"
 
 /**
  * One name of 64 hex digits among the session scopes. `position` is what `scopes` continues after. An
@@ -194,44 +202,6 @@ export interface Retiring extends Moved<"Retiring"> {
   readonly undo: Effect.Effect<MoveBack, FileError>
 }
 
-/** A source that is not backed up, and why, in words for an operator. @category errors @since 0.1.0 */
-export class RefusedSource extends Schema.TaggedError<RefusedSource>()("RefusedSource", {
-  path: Schema.String,
-  detail: Schema.String
-}) {
-  override get message(): string {
-    return `${this.path}: ${this.detail}`
-  }
-}
-
-/** A target that is not restored to, and why, in words for an operator. @category errors @since 0.1.0 */
-export class RefusedTarget extends Schema.TaggedError<RefusedTarget>()("RefusedTarget", {
-  path: Schema.String,
-  detail: Schema.String
-}) {
-  override get message(): string {
-    return `${this.path}: ${this.detail}`
-  }
-}
-
-/**
- * No backup of the scope could be restored, and why each one could not. There is none where `attempts` is
- * empty.
- *
- * @category errors
- * @since 0.1.0
- */
-export class RestoreFailed extends Schema.TaggedError<RestoreFailed>()("RestoreFailed", {
-  scope: Schema.String,
-  attempts: Schema.Array(Schema.Struct({ name: Schema.String, detail: Schema.String }))
-}) {
-  override get message(): string {
-    return this.attempts.length === 0
-      ? `${this.scope}: there is no backup`
-      : `${this.scope}: ${this.attempts.map(({ detail, name }) => `${name}: ${detail}`).join("; ")}`
-  }
-}
-
 /**
  * The backups on disk and their moves.
  *
@@ -289,13 +259,98 @@ export class BackupStore extends Context.Service<
   }
 >()("@reclaim/fs/BackupStore") {}
 
+const makeStore = Effect.gen(function* () {
+  const posix = yield* PosixFileSystem
+  const trees = yield* Trees
+  const roots = yield* InstanceRoots
+  const { sessions } = roots
+  const moves = BackupMoves.make({ posix, sessions, trees })
+  const { restore, verify } = BackupRestore.make({ moves, posix, trees })
+
+  const retire = Effect.fnUntraced(function* (
+    scope: Ids.ScopeId,
+    which: "current" | "previous",
+    expected: EntryInfo
+  ) {
+    const from = `${moves.pathOf(scope)}/${which}`
+    const changed = (what: string) => new Changed({ path: from, what })
+    const orChanged = <A>(effect: Effect.Effect<A, FileError>) =>
+      Effect.catchIf(
+        effect,
+        (error) => error.code === "ENOENT",
+        () => Effect.fail(changed("it is gone"))
+      )
+    let settled = false
+
+    const acquire = Effect.gen(function* () {
+      yield* FaultPoints.retireBeforeRename
+      yield* orChanged(moves.requireBackups("rename", scope))
+      const found = yield* orChanged(posix.lstat(from))
+      if (!sameTop(found, expected)) return yield* changed("its folder is not what it was")
+      return yield* orChanged(moves.move(scope, from, "Retiring"))
+    })
+    const undo = (path: string) =>
+      Effect.gen(function* () {
+        settled = true
+        yield* FaultPoints.retireBeforeUndo
+        const outcome = yield* moves.moveTo(scope, path, which)
+        yield* FaultPoints.retireAfterUndo
+        return outcome
+      }).pipe(Effect.uninterruptible)
+    const moved = yield* Effect.acquireRelease(acquire, ({ path }) =>
+      Effect.suspend(() => (settled ? Effect.void : Effect.asVoid(undo(path)))).pipe(
+        Effect.catch((error) => Effect.logError("A backup that was leaving could not be moved back", error)),
+        Effect.annotateLogs({ path: from })
+      )
+    )
+    yield* FaultPoints.retireAfterRename
+    // The folder that was compared and the one that was renamed could be two: look again.
+    const after = yield* orChanged(posix.lstat(moved.path))
+    if (!sameTop({ ...after, ctimeNs: expected.ctimeNs }, expected)) {
+      return yield* changed("its folder is not what it was")
+    }
+    const retiring: Retiring = {
+      ...moved,
+      which,
+      confirm: Effect.sync(() => {
+        settled = true
+      }),
+      undo: undo(moved.path)
+    }
+    return retiring
+  }, Effect.uninterruptible)
+
+  return BackupStore.of({
+    scopes: BackupEntries.scopes({ posix, sessions }),
+    inspect: (scope) => BackupEntries.inspect(posix, sessions, scope),
+    pathOf: moves.pathOf,
+    capture: yield* BackupCapture.make({ moves, posix, roots, trees }),
+    restore,
+    verify,
+    retire,
+    expire: Effect.fnUntraced(function* (ref) {
+      yield* FaultPoints.expireBeforeRename
+      const expired = yield* moves.expire(ref.scope, yield* moves.leftoverPath(ref))
+      yield* FaultPoints.expireAfterRename
+      return expired
+    }, Effect.uninterruptible),
+    revive: Effect.fnUntraced(function* (ref) {
+      yield* FaultPoints.reviveBeforeRename
+      const outcome = yield* moves.moveTo(ref.scope, yield* moves.leftoverPath(ref), "current")
+      yield* FaultPoints.reviveAfterRename
+      return outcome
+    }, Effect.uninterruptible),
+    drop: Effect.fnUntraced(function* (ref) {
+      yield* FaultPoints.dropBeforeRename
+      const expired = yield* moves.expire(ref.scope, yield* moves.leftoverPath(ref))
+      yield* FaultPoints.dropAfterRename
+      return expired
+    }, Effect.uninterruptible)
+  })
+})
+
 /** @category layers @since 0.1.0 */
 export const layer: Layer.Layer<BackupStore, never, PosixFileSystem | InstanceRoots | Trees> = Layer.effect(
   BackupStore,
-  Effect.gen(function* () {
-    yield* PosixFileSystem
-    yield* InstanceRoots
-    yield* Trees
-    return yield* Effect.die("not yet")
-  })
+  makeStore
 )

@@ -311,8 +311,20 @@ const kindByName = (path: BytePath) =>
     )
   )
 
-const dirent = (path: BytePath, dir: NodeFs.Dir) =>
-  call<NodeFs.Dirent | null>("readdir", path, (done) => dir.read(done))
+/** The next few names; fewer than asked for are the last. */
+const readPage = (path: BytePath, dir: NodeFs.Dir) =>
+  call<ReadonlyArray<NodeFs.Dirent>>("readdir", path, (done) => {
+    const page: Array<NodeFs.Dirent> = []
+    const next = () =>
+      dir.read((error, entry) => {
+        if (error !== null) return done(error, page)
+        if (entry === null) return done(null, page)
+        page.push(entry)
+        if (page.length === namesChunk) return done(null, page)
+        next()
+      })
+    next()
+  })
 
 const openDir = (path: BytePath, address: string | Buffer) =>
   call<NodeFs.Dir>("opendir", path, (done) =>
@@ -340,17 +352,17 @@ const names = (path: BytePath): Stream.Stream<EntryName, FileError> =>
         Stream.paginate(
           undefined,
           Effect.fnUntraced(function* () {
+            const entries = yield* readPage(path, dir)
             const page: Array<EntryName> = []
-            while (page.length < namesChunk) {
-              const entry = yield* dirent(path, dir)
-              if (entry === null) return [page, Option.none<undefined>()] as const
+            for (const entry of entries) {
               // latin1 is one character per byte, so that no name is lost.
               const name = new Uint8Array(Buffer.from(entry.name, "latin1"))
               // Some file systems do not tell kinds in readdir.
               const kind = kindOf(entry) ?? (yield* kindByName(join(path, name)))
               if (kind !== undefined) page.push({ name, kind })
             }
-            return [page, Option.some(undefined)] as const
+            const more = entries.length === namesChunk ? Option.some(undefined) : Option.none<undefined>()
+            return [page, more] as const
           })
         )
     )

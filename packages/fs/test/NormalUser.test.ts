@@ -115,7 +115,7 @@ describe.skipIf(!readable)("as a normal user", () => {
       Effect.gen(function* () {
         assert.deepStrictEqual(yield* asNormalUser("plain"), {
           complete: false,
-          removedEntries: 4,
+          removedEntries: 5,
           failures: ["/tree/closed EACCES", "/tree/listed/closed EACCES"]
         })
       }).pipe(Effect.scoped)

@@ -332,7 +332,7 @@ describe("VersionStore evictions", () => {
             const before = snapshot(instance)
 
             const store = yield* VersionStore
-            const top = { ...(yield* VersionStoreTop(`${copyPath(instance)}`)) }
+            const top = yield* topAt(copyPath(instance))
             const { contents, manifest } = manifestOf({ a: "1" })
             const stageAndPublish = Effect.flatMap(
               store.stage(copy(), manifest, Stream.fromIterable(contents)),
@@ -394,7 +394,7 @@ describe("VersionStore evictions", () => {
   )
 })
 
-const VersionStoreTop = (path: string) =>
+const topAt = (path: string) =>
   Effect.sync(() => {
     const stat = Fs.statSync(path, { bigint: true })
     return {

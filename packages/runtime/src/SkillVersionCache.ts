@@ -119,20 +119,22 @@ const unknownVersion = (versionId: Ids.VersionId): Prepared => ({
   reason: { _tag: "NotRecoverable", detail: "the company has no such version in the database" }
 })
 
-/** The versions that the database has, as copies. */
-const lookup = Effect.fnUntraced(function* (
+/** Finds the copies of versions and pins them for the run, if there is one, in the transaction that is open. */
+const select = Effect.fnUntraced(function* (
   companyId: Ids.CompanyId,
-  versions: ReadonlyArray<Ids.VersionId>
+  versions: ReadonlyArray<Ids.VersionId>,
+  runId: Option.Option<Ids.RunId>
 ) {
   const catalog = yield* SkillCatalog.SkillCatalog
-  const host = yield* HostSchema.HostSchema
-  yield* host.requireSkills
+  const pins = yield* SkillPins.SkillPins
   if (!(yield* catalog.hasCompany(companyId))) return yield* new UnknownCompany({ companyId })
   const skills = yield* catalog.lookup(companyId, versions)
-  return versions.flatMap((versionId) => {
+  const copies = versions.flatMap((versionId) => {
     const skillId = skills.get(versionId)
     return skillId === undefined ? [] : [{ companyId, skillId, versionId }]
   })
+  if (Option.isSome(runId)) yield* pins.record(companyId, runId.value, copies)
+  return copies
 })
 
 const prepareWith = Effect.fnUntraced(function* (
@@ -142,14 +144,14 @@ const prepareWith = Effect.fnUntraced(function* (
   runId: Option.Option<Ids.RunId>
 ) {
   const transactions = yield* Transactions.Transactions
-  const pins = yield* SkillPins.SkillPins
+  const host = yield* HostSchema.HostSchema
+  yield* host.requireSkills
   const wanted = Arr.dedupe(versions)
-  const copies = yield* lookup(companyId, wanted)
-  if (Option.isSome(runId)) {
-    yield* DatabaseError.retry(
-      transactions.companyShared(companyId, () => pins.record(companyId, runId.value, copies))
+  const copies = yield* DatabaseError.retry(
+    transactions.companyShared(companyId, () =>
+      Effect.andThen(host.requireAdopted("preparing copies"), select(companyId, wanted, runId))
     )
-  }
+  )
   const outcomes = new Map(
     (yield* ensure(companyId, copies, { verify, healing: false })).map((outcome) => [
       outcome.copy.versionId,
@@ -169,6 +171,7 @@ export const layer: Layer.Layer<SkillVersionCache, never, Services> = Layer.effe
   SkillVersionCache,
   Effect.gen(function* () {
     const pins = yield* SkillPins.SkillPins
+    const transactions = yield* Transactions.Transactions
     const context = yield* services
     return SkillVersionCache.of({
       prepare: Effect.fn("SkillVersionCache.prepare")(function* (options) {
@@ -188,7 +191,9 @@ export const layer: Layer.Layer<SkillVersionCache, never, Services> = Layer.effe
         )
         return prepared ?? unknownVersion(options.versionId)
       }, Effect.provideContext(context)),
-      release: Effect.fn("SkillVersionCache.release")((runId) => pins.release(runId))
+      release: Effect.fn("SkillVersionCache.release")((runId) =>
+        DatabaseError.retry(transactions.run(() => pins.release(runId)))
+      )
     })
   })
 )

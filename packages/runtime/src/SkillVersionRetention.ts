@@ -22,7 +22,7 @@ import {
   type VersionReason,
   VersionReport
 } from "@reclaim/core"
-import { DatabaseClock, type DatabaseError, HostSchema, Journal, SkillCatalog, SkillPins } from "@reclaim/db"
+import { DatabaseClock, DatabaseError, HostSchema, Journal, SkillCatalog, SkillPins } from "@reclaim/db"
 import { type FileError, Trees, VersionStore } from "@reclaim/fs"
 import {
   Array as Arr,
@@ -42,7 +42,8 @@ import {
 import { examine, obstacleOf } from "./internal/examination.ts"
 import { heal } from "./internal/healing.ts"
 import { type Services, services } from "./internal/services.ts"
-import { type Judged, clocks, judge, manifestsOf, reasonsOf, sweepEntries } from "./internal/sweepBatch.ts"
+import { clocks, judge, type Judged, manifestsOf, reasonOf } from "./internal/judgement.ts"
+import { isConsidered, sweepEntries } from "./internal/sweepBatch.ts"
 import { UnknownCompany } from "./SkillVersionCache.ts"
 
 /** @category options @since 0.1.0 */
@@ -153,26 +154,59 @@ export class SkillVersionRetention extends Context.Service<
 
 // 50: bounds one batch to about a second on a cold disk, and what a server is asked for at once.
 const maxBatch = 50
+// 200: bounds the memory of a batch where there are only orphaned records and empty skills.
+const maxPortion = 200
 // 90 days: as long as an operator may ask why something went.
 const journalKept = Duration.days(90)
 // 1,000 runs: what one pass forgets; the next one goes on.
 const forgetLimit = 1000
 
-/** What a pass does besides its entries, once, before them. Returns how many copies came back. */
+/**
+ * What a pass does besides its entries, once, before them. Where it cannot be done now, the next pass does
+ * it: a company that is busy, or a database without room, must not stop the cleanup.
+ */
 const housekeeping = Effect.fnUntraced(function* (companyId: Ids.CompanyId | undefined) {
   const pins = yield* SkillPins.SkillPins
   const journal = yield* Journal.Journal
   const clock = yield* DatabaseClock.DatabaseClock
-  yield* pins.forget(forgetLimit)
-  yield* journal.prune(DateTime.subtractDuration(yield* clock.now, journalKept))
-  return yield* heal(companyId)
+  let errors = 0
+  const orLater = <E, R>(what: string, effect: Effect.Effect<number, E | DatabaseError.DatabaseError, R>) =>
+    Effect.catchIf(effect, canWait, (error) => {
+      errors += 1
+      return Effect.as(Effect.logWarning(`${what} has to wait: ${error.message}`), 0)
+    })
+  yield* orLater("forgetting runs", pins.forget(forgetLimit))
+  const before = DateTime.subtractDuration(yield* clock.now, journalKept)
+  yield* orLater("pruning the journal", journal.prune(before))
+  const healed = yield* orLater("healing", heal(companyId))
+  return { healed, errors }
 })
+
+const isDatabaseError = Schema.is(DatabaseError.DatabaseError)
+
+const canWait = (error: unknown): error is DatabaseError.DatabaseError =>
+  isDatabaseError(error) &&
+  (error.retryable || error.reason._tag === "CommitUnknown" || error.reason._tag === "DiskFull")
 
 /** The entries of a batch and whether others follow them. */
 interface Portion {
   readonly entries: ReadonlyArray<VersionStore.StoreEntry>
   readonly last: boolean
 }
+
+/**
+ * Cuts the entries into portions with at most `limit` that are considered. What is only tidied comes along
+ * with those before it, up to a bound on the whole.
+ */
+const portions = (limit: number) =>
+  Stream.mapAccum(
+    (): ReadonlyArray<VersionStore.StoreEntry> => [],
+    (portion, entry: VersionStore.StoreEntry) =>
+      portion.length >= maxPortion || (isConsidered(entry) && portion.filter(isConsidered).length >= limit)
+        ? ([[entry], [portion]] as const)
+        : ([[...portion, entry], []] as const),
+    { onHalt: (portion) => (portion.length === 0 ? [] : [portion]) }
+  )
 
 const requireCompany = Effect.fnUntraced(function* (companyId: Ids.CompanyId | undefined) {
   const catalog = yield* SkillCatalog.SkillCatalog
@@ -211,11 +245,15 @@ const sweepWith = Effect.fnUntraced(function* (options: SweepOptions) {
   ) {
     const startedAt = yield* Clock.monotonicTimeNanos
     const freeBytesBefore = yield* freeBytes
-    const healed = index === 0 && after === undefined && !dryRun ? yield* housekeeping(companyId) : 0
+    const kept =
+      index === 0 && after === undefined && !dryRun
+        ? yield* housekeeping(companyId)
+        : { healed: 0, errors: 0 }
     const swept = yield* sweepEntries(entries, { dryRun })
     const report = VersionReport.VersionReport.make({
       ...swept,
-      healed,
+      healed: kept.healed,
+      errors: swept.errors + kept.errors,
       durationMillis: Number(((yield* Clock.monotonicTimeNanos) - startedAt) / 1_000_000n),
       freeBytesBefore,
       freeBytesAfter: yield* freeBytes
@@ -236,8 +274,7 @@ const sweepWith = Effect.fnUntraced(function* (options: SweepOptions) {
   })
 
   return store.entries({ company: companyId, after }).pipe(
-    Stream.filter((entry) => entry._tag !== "SkillEnd" || entry.empty),
-    Stream.grouped(limit),
+    portions(limit),
     // The next portion is listed before a batch runs, so that the last batch knows that it is the last.
     Stream.zipWithNext,
     Stream.map(([entries, next]): Portion => ({ entries, last: Option.isNone(next) })),
@@ -252,7 +289,7 @@ const diagnoseEntries = Effect.fnUntraced(function* (entries: ReadonlyArray<Vers
   const trees = yield* Trees.Trees
   const now = yield* clocks
   const judged = new Map((yield* judge(entries, now)).map((each) => [each.entry.position, each]))
-  const manifests = yield* manifestsOf(
+  const manifestOf = yield* manifestsOf(
     [...judged.values()].filter(({ reasons }) => reasons.length === 0).map(({ copy }) => copy)
   )
 
@@ -260,7 +297,7 @@ const diagnoseEntries = Effect.fnUntraced(function* (entries: ReadonlyArray<Vers
     const lastUse = RetentionPolicy.effectiveLastUse(each.facts.lastUse, now)
     const examination =
       each.reasons.length === 0
-        ? Option.some(yield* examine(each.entry.path, manifests.get(each.copy.versionId)))
+        ? Option.some(yield* examine(each.entry.path, manifestOf(each.copy)))
         : Option.none()
     const measured = yield* Option.match(
       Option.flatMap(examination, ({ scan }) => scan),
@@ -269,10 +306,10 @@ const diagnoseEntries = Effect.fnUntraced(function* (entries: ReadonlyArray<Vers
         onSome: (scan) => Effect.succeed(Result.succeed(scan))
       }
     )
-    const known = Option.match(examination, {
-      onNone: () => each.reasons,
-      onSome: (examined) => reasonsOf(each, examined)
-    })
+    const known = [
+      ...each.reasons,
+      ...Arr.fromNullishOr(Option.getOrUndefined(Option.map(examination, reasonOf)))
+    ]
     // A copy that cannot be measured cannot be read either, and that is a reason of its own.
     const reasons =
       Result.isFailure(measured) && known.every(({ _tag }) => _tag !== "Unreadable")

@@ -3,7 +3,10 @@
  *
  * @since 0.1.0
  */
+export * as BackupExpiration from "./BackupExpiration.ts"
+export * as FailoverBackups from "./FailoverBackups.ts"
 export * as ServerName from "./ServerName.ts"
+export * as SessionActivity from "./SessionActivity.ts"
 export * as SkillVersionCache from "./SkillVersionCache.ts"
 export * as SkillVersionRetention from "./SkillVersionRetention.ts"
 export * as SkillVersions from "./SkillVersions.ts"

@@ -1,6 +1,7 @@
 import { Effect } from "effect"
-import { execFileSync, spawn } from "node:child_process"
+import { spawn } from "node:child_process"
 import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { eventually } from "./database.ts"
@@ -11,6 +12,18 @@ export const binary: string | undefined = [
   "/usr/bin/pgbouncer",
   "/usr/local/bin/pgbouncer"
 ].find(existsSync)
+
+/** True once somebody accepts connections there: the socket is there a moment before. */
+const accepts = (path: string) =>
+  Effect.callback<boolean>((resume) => {
+    const socket = connect(path)
+    socket.on("connect", () => {
+      socket.destroy()
+      resume(Effect.succeed(true))
+    })
+    socket.on("error", () => resume(Effect.succeed(false)))
+    return Effect.sync(() => void socket.destroy())
+  })
 
 /** Runs PgBouncer in transaction mode with one server connection, and gives the URL that leads through it. */
 export const through = Effect.fnUntraced(function* (serverUrl: string) {
@@ -41,13 +54,9 @@ ignore_startup_parameters = extra_float_digits
       rmSync(folder, { recursive: true, force: true })
     })
   )
-  yield* eventually(Effect.sync(() => existsSync(join(folder, ".s.PGSQL.6432"))))
+  yield* eventually(accepts(join(folder, ".s.PGSQL.6432")))
   const pooled = new URL(serverUrl)
   pooled.port = "6432"
   pooled.searchParams.set("host", folder)
   return pooled.href
 })
-
-/** What the binary says its version is. */
-export const version = (): string =>
-  execFileSync(binary ?? "pgbouncer", ["--version"], { encoding: "utf8" }).split("\n")[0] ?? ""

@@ -23,6 +23,15 @@ export const tempFolder = Effect.acquireRelease(
   (folder) => Effect.sync(() => wipe(folder))
 )
 
+/** Like `tempFolder`, in memory where there is such a place: for folders of thousands of entries. */
+export const largeFolder = Effect.acquireRelease(
+  Effect.sync(() => {
+    const parent = Fs.existsSync("/dev/shm") ? "/dev/shm" : Fs.realpathSync(Os.tmpdir())
+    return Fs.mkdtempSync(`${parent}/reclaim-fs-`)
+  }),
+  (folder) => Effect.sync(() => wipe(folder))
+)
+
 /** Everything of the package below `instance`, on the system's calls or others. */
 export const storeLayer = (
   instance: string,

@@ -7,7 +7,7 @@ import * as Trees from "../../src/Trees.ts"
 import * as VersionStore from "../../src/VersionStore.ts"
 import { copy, copyPath, manifestOf, storeLayer, write } from "./fixtures.ts"
 
-const [scenario, folder] = process.argv.slice(2) as [string, string]
+const [scenario = "", folder = ""] = process.argv.slice(2)
 
 const removal = (root: string) =>
   Effect.flatMap(Trees.Trees, (trees) => trees.remove(root)).pipe(

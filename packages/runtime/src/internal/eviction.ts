@@ -1,16 +1,11 @@
 import { FaultPoint, RetentionPolicy, RetentionSettings, VersionReason } from "@reclaim/core"
-import {
-  DatabaseClock,
-  type DatabaseError,
-  Journal,
-  SkillCatalog,
-  SkillPins,
-  Transactions
-} from "@reclaim/db"
+import { Journal, SkillCatalog, SkillPins, Transactions } from "@reclaim/db"
 import { AccessRecords, type CopyRef, type FileError, Trees, VersionStore } from "@reclaim/fs"
-import { DateTime, Duration, Effect, Option, Schema } from "effect"
+import { Duration, Effect, Exit, Option, Schema, Scope } from "effect"
 import { ServerName } from "../ServerName.ts"
+import { obstacleOf } from "./examination.ts"
 import { versionFacts } from "./facts.ts"
+import { clocks } from "./judgement.ts"
 
 /** A proven copy, with what it looked like while it was proven. */
 export interface Candidate {
@@ -28,10 +23,9 @@ export type Eviction =
   | { readonly _tag: "Evicted"; readonly trash: string }
   | { readonly _tag: "Kept"; readonly because: KeptBecause; readonly undone: boolean }
 
-/** Leaves the transaction without committing. A move that was made is undone by then. */
+/** Leaves the transaction without committing. */
 class Abandoned extends Schema.TaggedError<Abandoned>()("Abandoned", {
-  because: VersionReason.VersionSkip,
-  undone: Schema.Boolean
+  because: VersionReason.VersionSkip
 }) {}
 
 // 5 s: far below the 30 s after which the server ends an idle transaction and its lock with it, so a
@@ -40,7 +34,9 @@ const answerLimit = Duration.seconds(5)
 // 5 s: as long as a repair waits; moving one folder back needs the lock for milliseconds.
 const moveBackPatience = Duration.seconds(5)
 
+const beforeLock = FaultPoint.make("evict.beforeLock")
 const beforeFacts = FaultPoint.make("evict.beforeFacts")
+const afterFacts = FaultPoint.make("evict.afterFacts")
 const afterSecondLook = FaultPoint.make("evict.afterSecondLook")
 const afterRecord = FaultPoint.make("evict.afterRecord")
 const beforeCommit = FaultPoint.make("evict.beforeCommit")
@@ -48,26 +44,15 @@ const afterCommit = FaultPoint.make("evict.afterCommit")
 const beforeTrash = FaultPoint.make("evict.beforeTrash")
 const afterTrash = FaultPoint.make("evict.afterTrash")
 
-const kept = (because: KeptBecause, undone = false): Eviction => ({ _tag: "Kept", because, undone })
-
 const changed = (what: string): VersionReason.VersionSkip => ({ _tag: "ChangedMeanwhile", what })
 
 /** What a failed call on the copy means: it vanished, it cannot be moved, or it is refused. */
-const keptByFile = (error: FileError.FileError, undone: boolean): Eviction =>
+const refused = (error: FileError.FileError): KeptBecause =>
   error.code === "EXDEV"
-    ? kept({ _tag: "CrossDevice" }, undone)
+    ? { _tag: "CrossDevice" }
     : error.code === "ENOENT"
-      ? kept(changed("the copy vanished"), undone)
-      : kept({ _tag: "Unreadable", code: error.code, path: error.path }, undone)
-
-/**
- * A lost connection and an unknown commit are the sweep's daily weather: the copy is back in its place and
- * the next pass decides anew. A failure that will be there again then ends the sweep.
- */
-const keptByDatabase = (error: DatabaseError.DatabaseError, undone: boolean) =>
-  error.retryable || error.reason._tag === "CommitUnknown"
-    ? Effect.as(Effect.logWarning(`a copy stays: ${error.message}`), kept({ _tag: "LockLost" }, undone))
-    : Effect.fail(error)
+      ? changed("the copy vanished")
+      : obstacleOf(error)
 
 /**
  * Moves one proven copy out of the way and makes it trash.
@@ -84,35 +69,29 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({ copy,
   const catalog = yield* SkillCatalog.SkillCatalog
   const pins = yield* SkillPins.SkillPins
   const journal = yield* Journal.Journal
-  const clock = yield* DatabaseClock.DatabaseClock
   const settings = yield* RetentionSettings.RetentionSettings
   const trees = yield* Trees.Trees
   const server = yield* ServerName
-  let moved = false
 
   const decideAgain = Effect.gen(function* () {
     const rows = yield* catalog.describe([copy])
     const companyPins = (yield* pins.facts([copy.companyId])).get(copy.companyId)
     const lastUse = yield* records.read(copy)
-    const now = { database: yield* clock.now, local: yield* DateTime.now }
     const decision = RetentionPolicy.decide(
       versionFacts({ copy, rows, pins: companyPins, lastUse, proof: Option.some({ _tag: "Same" }) }),
       settings,
-      now
+      yield* clocks
     )
     if (decision._tag === "Retain") {
-      const because = changed(decision.reasons.map(({ _tag }) => _tag).join(", "))
-      return yield* new Abandoned({ because, undone: moved })
+      return yield* new Abandoned({ because: changed(decision.reasons.map(({ _tag }) => _tag).join(", ")) })
     }
   })
 
-  const tell = (event: "evicted" | "undone") =>
+  const tell = (event: "evicted" | "undone" | "set aside") =>
     journal.append({
       worker: "skill-versions",
       event,
-      companyId: copy.companyId,
-      skillId: copy.skillId,
-      versionId: copy.versionId,
+      ...copy,
       scope: null,
       allocatedBytes: scan.allocatedBytes,
       digest: scan.fingerprint,
@@ -120,18 +99,51 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({ copy,
       detail: null
     })
 
+  /** The copy while it is moved and may still come back. */
+  let leaving = Option.none<VersionStore.Evicting>()
+  /** Whether it was moved and has its name again. */
+  let undone = false
+
+  const takeBack = Effect.suspend(() => {
+    const taken = leaving
+    leaving = Option.none()
+    return Option.match(taken, {
+      onNone: () => Effect.void,
+      onSome: ({ undo }) =>
+        Effect.matchEffect(undo, {
+          onSuccess: (outcome) =>
+            Effect.sync(() => {
+              undone = outcome === "moved"
+            }),
+          onFailure: (error) => Effect.logError(`a copy could not be moved back: ${error.message}`)
+        })
+    })
+  })
+
+  // A scope of its own, so that a rename that turns out to have moved something else is taken back at once,
+  // while the lock still excludes every preparation.
+  const leave = Effect.gen(function* () {
+    const moving = yield* Scope.fork(yield* Effect.scope)
+    const moved = yield* store.evict(copy, scan.top).pipe(
+      Scope.provide(moving),
+      Effect.onError((cause) => Scope.close(moving, Exit.failCause(cause)))
+    )
+    leaving = Option.some(moved)
+    return moved
+  })
+
   const move = transactions.companyExclusive(
     copy.companyId,
     Effect.fnUntraced(function* (tx) {
       yield* beforeFacts
       yield* decideAgain
+      yield* afterFacts
       // PostgreSQL cannot fence a rename. What can be done is to rename only while the lock is known to be
       // fresh: a process that slept longer than this asks nobody and moves nothing.
       if (Duration.isGreaterThan(yield* tx.sinceLastAnswer, answerLimit)) {
-        return yield* new Abandoned({ because: { _tag: "LockLost" }, undone: false })
+        return yield* new Abandoned({ because: { _tag: "LockLost" } })
       }
-      const leaving = yield* store.evict(copy, scan.top)
-      moved = true
+      const moved = yield* leave
       // From here on a failure takes the move back while the lock still excludes every preparation.
       yield* Effect.gen(function* () {
         // Who prepared although the lock was ours (it was lost, or never asked for) shows up here.
@@ -141,49 +153,73 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({ copy,
         yield* afterRecord
         yield* tell("evicted")
         yield* beforeCommit
-      }).pipe(Effect.onError(() => Effect.ignore(leaving.undo)))
-      return leaving
+      }).pipe(Effect.onError(() => takeBack))
+      return moved
     })
   )
 
+  const settledByAnother: Eviction = {
+    _tag: "Kept",
+    because: changed("another process settled it"),
+    undone: false
+  }
+
   // The copy is not what was proven: somebody who had it open wrote in it. It gets its name again, or, where
   // that is taken, is set aside; where the lock cannot be had, a later sweep settles it.
-  const putBack = Effect.fnUntraced(function* (leaving: VersionStore.Evicting) {
-    yield* transactions.companyExclusiveWithin(copy.companyId, moveBackPatience, () =>
-      Effect.gen(function* () {
-        if ((yield* store.moveBack(leaving)) === "taken") yield* store.setAside(leaving)
-        yield* tell("undone")
+  const putBack = (moved: VersionStore.Evicting) =>
+    transactions.companyExclusiveWithin(
+      copy.companyId,
+      moveBackPatience,
+      Effect.fnUntraced(function* () {
+        undone = (yield* store.moveBack(moved)) === "moved"
+        if (!undone && Option.isNone(yield* store.setAside(moved))) return settledByAnother
+        yield* tell(undone ? "undone" : "set aside")
+        return { _tag: "Kept", because: changed("the contents"), undone } satisfies Eviction
       })
     )
-    return kept(changed("the contents"), true)
-  })
 
   const attempt = Effect.gen(function* () {
-    const leaving = yield* move
-    yield* leaving.confirm
+    yield* beforeLock
+    // A commit that failed or is unknown takes the move back too; then the lock is gone already.
+    const moved = yield* move.pipe(Effect.onError(() => takeBack))
+    leaving = Option.none()
+    yield* moved.confirm
     yield* afterCommit
-    const after = yield* Effect.option(trees.scan(leaving.path, { digests: false }))
-    if (Option.isNone(after) || after.value.fingerprint !== scan.fingerprint) return yield* putBack(leaving)
+    const after = yield* Effect.option(trees.scan(moved.path, { digests: false }))
+    if (Option.isNone(after) || after.value.fingerprint !== scan.fingerprint) return yield* putBack(moved)
     yield* beforeTrash
-    const trash = yield* store.toTrash(leaving)
+    const trash = yield* store.toTrash(moved)
     yield* afterTrash
     return Option.match(trash, {
-      onNone: () => kept(changed("another process settled it")),
+      onNone: () => settledByAnother,
       onSome: ({ path }): Eviction => ({ _tag: "Evicted", trash: path })
     })
   })
 
+  /** The transaction that would have told of the undoing is gone, so it is told in one of its own. */
+  const keep = (because: KeptBecause): Effect.Effect<Eviction> =>
+    Effect.as(
+      undone
+        ? Effect.ignore(tell("undone"), { log: "Warn", message: "an undone eviction is not in the journal" })
+        : Effect.void,
+      { _tag: "Kept", because, undone }
+    )
+
   return yield* Effect.scoped(attempt).pipe(
     Effect.catchTags({
-      Abandoned: ({ because, undone }) => Effect.succeed(kept(because, undone)),
-      Changed: ({ what }) => Effect.succeed(kept(changed(what))),
-      CompanyBusy: () => Effect.succeed(kept({ _tag: "CompanyBusy" }, moved)),
-      FileError: (error) => Effect.succeed(keptByFile(error, moved)),
+      Abandoned: ({ because }) => keep(because),
+      Changed: ({ what }) => keep(changed(what)),
+      CompanyBusy: () => keep({ _tag: "CompanyBusy" }),
+      FileError: (error) => keep(refused(error)),
+      // A lost connection and an unknown commit are the sweep's daily weather: the next pass decides anew. A
+      // failure that will be there again then ends the sweep.
       DatabaseError: (error) =>
-        // The row that tells of the eviction may have been committed; then this one takes it back.
-        Effect.andThen(
-          moved && error.reason._tag === "CommitUnknown" ? Effect.ignore(tell("undone")) : Effect.void,
-          keptByDatabase(error, moved)
+        keep({ _tag: "LockLost" }).pipe(
+          Effect.tap(() =>
+            error.retryable || error.reason._tag === "CommitUnknown"
+              ? Effect.logWarning(`a copy stays: ${error.message}`)
+              : Effect.fail(error)
+          )
         )
     })
   )

@@ -6,39 +6,51 @@ import { ensure } from "./restoration.ts"
 
 /**
  * Restores copies that active runs pin and that are missing: a process that was killed between the rename
- * and its undo leaves such a hole. Returns how many came back; what cannot come back is logged.
+ * and its undo leaves such a hole. Returns how many came back; what cannot come back is logged. A company
+ * that cannot be asked now is logged too, and does not hold up the others.
  */
 export const heal = Effect.fnUntraced(function* (companyId: Ids.CompanyId | undefined) {
   const pins = yield* SkillPins.SkillPins
   const store = yield* VersionStore.VersionStore
-  const pinned = Arr.dedupeWith(
-    yield* pins.activePins(companyId),
-    (a, b) => a.versionId === b.versionId && a.companyId === b.companyId
-  )
-  const missing = yield* Effect.filter(pinned, (copy) =>
-    Effect.map(
-      Effect.option(store.inspect(copy)),
-      (found) => Option.isSome(found) && Option.isNone(found.value)
+  const pinned = new Map((yield* pins.activePins(companyId)).map((pin) => [pin.versionId, pin]))
+
+  const isMissing = (copy: CopyRef.CopyRef) =>
+    store.inspect(copy).pipe(
+      Effect.map(Option.isNone),
+      Effect.catchTag("FileError", (error) =>
+        Effect.as(Effect.logWarning(`an active run's copy cannot be looked at: ${error.message}`), false)
+      )
     )
-  )
+
+  const healCompany = (copies: Arr.NonEmptyReadonlyArray<CopyRef.CopyRef>) =>
+    ensure(copies[0].companyId, copies, { verify: "shape", healing: true }).pipe(
+      Effect.catchIf(
+        (error) => error._tag === "DatabaseError" && error.retryable,
+        (error) =>
+          Effect.as(
+            Effect.logWarning(`a company's copies could not be healed: ${error.message}`).pipe(
+              Effect.annotateLogs({ company: copies[0].companyId })
+            ),
+            []
+          )
+      )
+    )
+
   let healed = 0
+  const missing = yield* Effect.filter(pinned.values(), isMissing)
   for (const copies of Object.values(Arr.groupBy(missing, (copy) => copy.companyId))) {
-    for (const outcome of yield* ensure(copies[0].companyId, copies, { verify: "shape", healing: true })) {
+    for (const outcome of yield* healCompany(copies)) {
       if (outcome._tag === "Ready") healed += outcome.restored ? 1 : 0
-      else
+      else {
         yield* Effect.logWarning("an active run's copy is missing").pipe(
-          Effect.annotateLogs(annotations(outcome))
+          Effect.annotateLogs({
+            company: outcome.copy.companyId,
+            version: outcome.copy.versionId,
+            reason: outcome.reason
+          })
         )
+      }
     }
   }
   return healed
-})
-
-const annotations = (outcome: {
-  readonly copy: CopyRef.CopyRef
-  readonly reason: { readonly _tag: string }
-}) => ({
-  company: outcome.copy.companyId,
-  version: outcome.copy.versionId,
-  reason: outcome.reason
 })

@@ -17,8 +17,8 @@ const concurrency = 4
 
 /**
  * Deletes trash folders of one company under the trash lock, one slice after the other, interruptible
- * between any two entries. A folder that another process deletes at the moment is left to it: it is gone
- * soon, or the next sweep finds it.
+ * between any two entries. What another process deletes at the moment is left to it, and what cannot be
+ * deleted now to a later sweep.
  */
 export const deleteTrash = Effect.fnUntraced(function* (
   companyId: Ids.CompanyId,
@@ -26,39 +26,54 @@ export const deleteTrash = Effect.fnUntraced(function* (
 ) {
   const transactions = yield* Transactions.Transactions
   const trees = yield* Trees.Trees
+  const clock = yield* Clock.Clock
   let finished = 0
   let reclaimedBytes = 0n
   let left = 0
   let pending = folders
 
+  const report = (count: number, failures: Trees.Removal["failures"]) => {
+    left += count
+    return Effect.logWarning("some of the trash cannot be deleted").pipe(
+      Effect.annotateLogs({ company: companyId, failures })
+    )
+  }
+
   const removeSlice = Effect.gen(function* () {
     const unfinished: Array<BytePath.BytePath> = []
-    const clock = yield* Clock.Clock
     const end = clock.monotonicTimeNanosUnsafe() + Duration.toNanosUnsafe(slice)
-    const remove = Effect.fnUntraced(function* (folder: BytePath.BytePath) {
-      const remaining = end - clock.monotonicTimeNanosUnsafe()
-      if (remaining <= 0n) return unfinished.push(folder)
-      const removal = yield* trees.remove(folder, { deadline: Duration.nanos(remaining) })
-      reclaimedBytes += removal.reclaimedBytes
-      if (removal.complete) return (finished += 1)
-      if (removal.failureCount === 0) return unfinished.push(folder)
-      left += removal.failureCount
-      return yield* Effect.logWarning("some of the trash cannot be deleted").pipe(
-        Effect.annotateLogs({ "reclaim.company": companyId, failures: removal.failures })
-      )
-    })
+    const remove = Effect.fnUntraced(
+      function* (folder: BytePath.BytePath) {
+        const remaining = end - clock.monotonicTimeNanosUnsafe()
+        if (remaining <= 0n) return unfinished.push(folder)
+        const removal = yield* trees.remove(folder, { deadline: Duration.nanos(remaining) })
+        reclaimedBytes += removal.reclaimedBytes
+        if (removal.failureCount > 0) return yield* report(removal.failureCount, removal.failures)
+        if (!removal.complete) return unfinished.push(folder)
+        // What is gone without us is somebody else's success.
+        if (removal.removedEntries > 0) finished += 1
+      },
+      Effect.catchTag("FileError", ({ code, path }) => report(1, [{ code, path }]))
+    )
     yield* Effect.forEach(pending, remove, { concurrency, discard: true })
     pending = unfinished
   })
 
   while (pending.length > 0) {
-    const busy = yield* transactions
+    const ended = yield* transactions
       .trash(companyId, () => removeSlice)
       .pipe(
         Effect.as(false),
-        Effect.catchTag("CompanyBusy", () => Effect.succeed(true))
+        Effect.catchTags({
+          CompanyBusy: () => Effect.succeed(true),
+          // What was deleted is deleted, whatever became of the lock; the rest waits for a later sweep.
+          DatabaseError: (error) =>
+            error.retryable || error.reason._tag === "CommitUnknown"
+              ? Effect.as(Effect.logWarning(`the trash is left for later: ${error.message}`), true)
+              : Effect.fail(error)
+        })
       )
-    if (busy) break
+    if (ended) break
     yield* Effect.yieldNow
   }
   return { finished, reclaimedBytes, left } satisfies Deletion

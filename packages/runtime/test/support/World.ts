@@ -1,5 +1,5 @@
 /** A host in miniature: a real database, a real folder, every service, and time that a test moves. */
-import type { PgClient } from "@effect/sql-pg"
+import { PgClient } from "@effect/sql-pg"
 import { type Ids, RetentionSettings } from "@reclaim/core"
 import {
   Holds,
@@ -13,11 +13,13 @@ import {
 } from "@reclaim/db"
 import { AccessRecords, InstanceRoots, PosixFileSystem, Trees, VersionStore } from "@reclaim/fs"
 import { TestDatabase } from "@reclaim/postgres/testing"
-import { Context, DateTime, type Duration, Effect, Layer, Logger, Stream } from "effect"
+import { Context, DateTime, type Duration, Effect, Layer, Logger, Redacted, Stream } from "effect"
+import * as SqlClient from "effect/sql/SqlClient"
 import { execFileSync } from "node:child_process"
 import * as Fs from "node:fs"
 import * as Os from "node:os"
 import { inject } from "vitest"
+import { hooked } from "../../../db/test/support/backend.ts"
 import * as Fixtures from "../../../db/test/support/fixtures.ts"
 import { SkillVersionRetention, SkillVersions } from "../../src/index.ts"
 import { MovableClock } from "../../src/testing.ts"
@@ -53,36 +55,79 @@ export interface Options {
   readonly posix?: Layer.Layer<PosixFileSystem.PosixFileSystem>
   /** False leaves the schema `reclaim` out. */
   readonly adopted?: boolean
+  /** Bounds of the transactions, for servers that do not answer. */
+  readonly bounds?: Omit<Transactions.Options, "operation">
 }
 
 /**
  * Everything on an empty instance and an empty database. Use it with `excludeTestServices`: time is moved by
  * `MovableClock`, and waiting for the database takes real time.
  */
-export const layer = (options: Options = {}) => {
+export const layer = (options: Options = {}) =>
+  server(options).pipe(
+    Layer.provideMerge(
+      Layer.effectDiscard(
+        Effect.andThen(HostTables.create, options.adopted === false ? Effect.void : Migrations.migrate)
+      ).pipe(Layer.provide(Transactions.layer))
+    ),
+    Layer.provideMerge(MovableClock.layer(noon)),
+    Layer.provideMerge(client(options)),
+    Layer.provideMerge(TestDatabase.layer(inject("databaseUrl"))),
+    Layer.provideMerge(instance)
+  )
+
+/** What one server process consists of. */
+const server = (options: Options) => {
   const disk = VersionStore.layer.pipe(
     Layer.provideMerge(AccessRecords.layer),
     Layer.provideMerge(Trees.layer),
     Layer.provideMerge(options.posix ?? PosixFileSystem.layer),
-    Layer.provideMerge(roots),
-    Layer.provideMerge(instance)
+    Layer.provideMerge(roots)
   )
   const database = Layer.mergeAll(SkillCatalog.layer, SkillPins.layer, Holds.layer, Journal.layer).pipe(
     Layer.provideMerge(HostSchema.layer),
-    Layer.provideMerge(
-      Layer.effectDiscard(
-        Effect.andThen(HostTables.create, options.adopted === false ? Effect.void : Migrations.migrate)
-      )
-    ),
-    Layer.provideMerge(MovableClock.layer(noon)),
-    Layer.provideMerge(Transactions.layer),
-    Layer.provideMerge(TestDatabase.layerClient(inject("databaseUrl"), options.pool))
+    Layer.provideMerge(Transactions.layerWith(options.bounds ?? {}))
   )
   return SkillVersions.layerServices.pipe(
     Layer.provideMerge(Layer.mergeAll(disk, database, RetentionSettings.layer(options.settings ?? {}))),
     Layer.provideMerge(Logger.layer([]))
   )
 }
+
+/** A client whose statements are noted. */
+const client = (options: Options) =>
+  Layer.effect(
+    SqlClient.SqlClient,
+    Effect.map(SqlClient.SqlClient, (sql) => hooked(sql, (text) => Effect.sync(() => void sent.push(text))))
+  ).pipe(
+    Layer.provideMerge(
+      Layer.unwrap(
+        Effect.map(TestDatabase.TestDatabase, ({ url }) =>
+          PgClient.layer({ ...options.pool, url: Redacted.make(url) })
+        )
+      )
+    )
+  )
+
+/**
+ * Runs an effect in another server process on the same disk, the same database and the same time: all
+ * services anew, with a pool of their own.
+ */
+export const elsewhere =
+  (options: Options = {}) =>
+  <A, E, R>(self: Effect.Effect<A, E, R>) =>
+    Effect.provide(self, Layer.fresh(server(options).pipe(Layer.provideMerge(client(options)))), {
+      local: true
+    })
+
+const sent: Array<string> = []
+
+/** The statements that an effect sends, those that every transaction has included. */
+export const statementsOf = <A, E, R>(self: Effect.Effect<A, E, R>) =>
+  Effect.suspend(() => {
+    sent.length = 0
+    return Effect.map(self, (value) => ({ value, statements: [...sent] }))
+  })
 
 /** Sets both clocks to noon. Every test begins with it. */
 export const begin = Effect.gen(function* () {

@@ -1,0 +1,421 @@
+/**
+ * Reads, locks and clears what the host's tables say about native sessions.
+ *
+ * **Details**
+ *
+ * The host has no index on a run's native session, on what a lease mentions or on what a task session names.
+ * So the rows of many sessions are found at once, in a number of statements that does not depend on them,
+ * and without any lock; under the locks of one session only primary keys are used. What the rows mean is for
+ * `NativeSession` of core to say: the answer may hold rows that do not concern a session.
+ *
+ * A row that does not decode becomes an obstacle of the sessions that it is about, or of all that were asked
+ * for where it does not say which. A host with other tables supplies its own layer.
+ *
+ * @since 0.1.0
+ */
+import { BackupReason, type ControlPlaneState, Ids, NativeSession } from "@reclaim/core"
+import { Array as Arr, Context, Effect, Layer, Option, Result, Schema, SchemaGetter } from "effect"
+import * as SqlClient from "effect/sql/SqlClient"
+import type { SqlError } from "effect/sql/SqlError"
+import type { Fragment } from "effect/sql/Statement"
+import { type DatabaseError, fromSqlError } from "./DatabaseError.ts"
+import { HostSchema, type MissingTables } from "./HostSchema.ts"
+import { millis, query } from "./internal/rows.ts"
+import { Transactions } from "./Transactions.ts"
+
+/**
+ * A session to be looked up. Without a state its runs are not known, and only leases are found.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface SessionRef {
+  readonly scope: Ids.ScopeId
+  readonly state: Option.Option<ControlPlaneState.ControlPlaneState>
+}
+
+/**
+ * Rows for some sessions, and for each session what could not be understood.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Found {
+  readonly rows: NativeSession.SessionRows
+  readonly obstacles: (scope: Ids.ScopeId) => ReadonlyArray<BackupReason.Obstacle>
+}
+
+/** Somebody else has locked rows of the session. @category errors @since 0.1.0 */
+export class RowsBusy extends Schema.TaggedError<RowsBusy>()("RowsBusy", { scope: Ids.ScopeId }) {
+  override get message(): string {
+    return `rows of the session ${this.scope} are locked by somebody else`
+  }
+}
+
+/** @category services @since 0.1.0 */
+export class SessionCatalog extends Context.Service<
+  SessionCatalog,
+  {
+    /** Finds the rows of sessions, without locks, in a number of statements that does not depend on them. */
+    readonly load: (sessions: ReadonlyArray<SessionRef>) => Effect.Effect<Found, DatabaseError>
+    /**
+     * Locks rows that were found, by primary key, in the transaction that is open: runs, finalizations,
+     * issues, leases and task sessions, each in the order of their ids, without waiting. Returns them as
+     * they are now; a row that is gone is left out.
+     */
+    readonly lock: (
+      session: SessionRef,
+      rows: NativeSession.SessionRows
+    ) => Effect.Effect<Found, DatabaseError | RowsBusy>
+    /** Reads rows that were locked once more, by primary key. */
+    readonly reread: (
+      session: SessionRef,
+      rows: NativeSession.SessionRows
+    ) => Effect.Effect<Found, DatabaseError>
+    /** Removes task sessions in the transaction that is open. Returns how many there were. */
+    readonly removeTaskSessions: (
+      ids: ReadonlyArray<NativeSession.TaskSessionId>
+    ) => Effect.Effect<number, DatabaseError>
+  }
+>()("@reclaim/db/SessionCatalog") {}
+
+// Rounded up: an instant that is taken for a little later keeps a little longer.
+const Instant = Schema.Finite.pipe(
+  Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
+    decode: SchemaGetter.transform(Math.ceil),
+    encode: SchemaGetter.passthrough()
+  })
+)
+const Json = Schema.Unknown.pipe(Schema.decodeTo(Schema.Json))
+
+const RunRow = Schema.Struct({
+  id: Ids.RunId,
+  companyId: Ids.CompanyId,
+  agentId: Ids.AgentId,
+  status: Schema.String,
+  runtimeMode: Schema.NullOr(Schema.String),
+  nativeSessionId: Schema.NullOr(Ids.NativeSessionId),
+  nativeIssueId: Schema.NullOr(Ids.IssueId),
+  contextSnapshot: Json,
+  retryOfRunId: Schema.NullOr(Ids.RunId),
+  finishedAt: Schema.NullOr(Instant)
+})
+const FinalizationRow = Schema.Struct({
+  runId: Ids.RunId,
+  companyId: Ids.CompanyId,
+  issueId: Schema.NullOr(Ids.IssueId),
+  phase: Schema.String,
+  leaseExpiresAt: Schema.NullOr(Instant),
+  recoveryState: Schema.NullOr(Schema.String)
+})
+const IssueRow = Schema.Struct({
+  id: Ids.IssueId,
+  companyId: Ids.CompanyId,
+  status: Schema.String,
+  completedAt: Schema.NullOr(Instant),
+  cancelledAt: Schema.NullOr(Instant)
+})
+const LeaseRow = Schema.Struct({
+  id: NativeSession.LeaseId,
+  status: Schema.String,
+  cleanupStatus: Schema.NullOr(Schema.String),
+  metadata: Json
+})
+const TaskSessionRow = Schema.Struct({
+  id: NativeSession.TaskSessionId,
+  companyId: Ids.CompanyId,
+  agentId: Ids.AgentId,
+  sessionParams: Json,
+  lastRunId: Schema.NullOr(Ids.RunId)
+})
+const Removed = Schema.Struct({ id: Schema.String })
+const Key = Schema.Struct({ id: Schema.String })
+const isKeyed = Schema.is(Key)
+
+/** Rows of one table: those that decode, and for each of the others what tells it apart. */
+interface Rows<A> {
+  readonly decoded: ReadonlyArray<A>
+  readonly broken: ReadonlyArray<{ readonly obstacle: BackupReason.Obstacle; readonly text: string }>
+}
+
+const sessionIds = (sessions: ReadonlyArray<SessionRef>): ReadonlyArray<string> =>
+  Arr.dedupe(
+    sessions.flatMap(({ state }) => Option.toArray(state).map(({ sessionId }) => sessionId.toLowerCase()))
+  )
+
+const namedRuns = (sessions: ReadonlyArray<SessionRef>): ReadonlyArray<Ids.RunId> =>
+  Arr.dedupe(sessions.flatMap(({ state }) => Option.toArray(state).flatMap(({ runIds }) => runIds)))
+
+// A run is over only when it has a known end and an instant of it; the same as in `NativeSession`.
+const terminal = ["succeeded", "failed", "cancelled", "timed_out", "interrupted"]
+/** The only adapter whose task sessions resume native sessions. */
+const adapterType = "paperclip_runner"
+
+/**
+ * The sessions in the host's tables.
+ *
+ * @category layers
+ * @since 0.1.0
+ */
+export const layer: Layer.Layer<
+  SessionCatalog,
+  MissingTables,
+  SqlClient.SqlClient | Transactions | HostSchema
+> = Layer.effect(
+  SessionCatalog,
+  Effect.gen(function* () {
+    const sql = (yield* SqlClient.SqlClient).withoutTransforms()
+    const transactions = yield* Transactions
+    yield* (yield* HostSchema).requireBackups
+
+    /** Decodes row by row, because one that does not decode must not keep the sessions of all others. */
+    const read = Effect.fnUntraced(function* <A>(
+      schema: Schema.ConstraintDecoder<A>,
+      table: string,
+      statement: Effect.Effect<ReadonlyArray<object>, SqlError>
+    ) {
+      const rows = yield* Effect.mapError(statement, (error) => fromSqlError(error, `reading ${table}`))
+      const decode = Schema.decodeUnknownResult(schema)
+      const decoded: Array<A> = []
+      const broken: Array<Rows<A>["broken"][number]> = []
+      for (const row of rows) {
+        const result = decode(row)
+        if (Result.isSuccess(result)) decoded.push(result.success)
+        else {
+          const id = isKeyed(row) ? row.id : "?"
+          broken.push({
+            obstacle: BackupReason.undecodableRow(table, id),
+            text: JSON.stringify(row).toLowerCase()
+          })
+        }
+      }
+      return { decoded, broken } satisfies Rows<A>
+    })
+
+    const runColumns = (row: Fragment): Fragment => sql`
+      ${row}.id::text as "id", ${row}.company_id::text as "companyId", ${row}.agent_id::text as "agentId",
+      ${row}.status::text as "status", ${row}.runtime_mode::text as "runtimeMode",
+      ${row}.native_session_id::text as "nativeSessionId", ${row}.native_issue_id::text as "nativeIssueId",
+      case when jsonb_typeof(${row}.context_snapshot) = 'object'
+        then jsonb_build_object('issueId', ${row}.context_snapshot -> 'issueId',
+                                'taskId', ${row}.context_snapshot -> 'taskId')
+        else coalesce(${row}.context_snapshot, 'null'::jsonb) end as "contextSnapshot",
+      ${row}.retry_of_run_id::text as "retryOfRunId", ${millis(sql, sql`${row}.finished_at`)} as "finishedAt"`
+
+    const finalizationColumns = sql`
+      f.run_id::text as "id", f.run_id::text as "runId", f.company_id::text as "companyId",
+      f.issue_id::text as "issueId", f.phase::text as "phase",
+      ${millis(sql, sql`f.lease_expires_at`)} as "leaseExpiresAt", f.recovery_state::text as "recoveryState"`
+
+    const issueColumns = sql`
+      i.id::text as "id", i.company_id::text as "companyId", i.status::text as "status",
+      ${millis(sql, sql`i.completed_at`)} as "completedAt", ${millis(sql, sql`i.cancelled_at`)} as "cancelledAt"`
+
+    const leaseColumns = sql`
+      l.id::text as "id", l.status::text as "status", l.cleanup_status::text as "cleanupStatus",
+      coalesce(l.metadata, 'null'::jsonb) as "metadata"`
+
+    const taskColumns = sql`
+      t.id::text as "id", t.company_id::text as "companyId", t.agent_id::text as "agentId",
+      case when jsonb_typeof(t.session_params_json) = 'object'
+        then jsonb_build_object('sessionId', t.session_params_json -> 'sessionId')
+        else 'null'::jsonb end as "sessionParams",
+      t.last_run_id::text as "lastRunId"`
+
+    /** The issues that a run names, as text: what is no id matches none. */
+    const issuesOf = (row: Fragment): Fragment => sql`
+      select ${row}.native_issue_id::text
+      union all select lower(${row}.context_snapshot ->> 'issueId')
+      union all select lower(${row}.context_snapshot ->> 'taskId')
+      union all select f.issue_id::text from native_run_finalizations f where f.run_id = ${row}.id`
+
+    const readTaskSessions = (ids: ReadonlyArray<string>) =>
+      read(
+        TaskSessionRow,
+        "agent_task_sessions",
+        sql<object>`select ${taskColumns} from agent_task_sessions t
+            where t.adapter_type = ${adapterType} and lower(t.session_params_json ->> 'sessionId') = any(${ids}::text[])
+            order by t.id`
+      )
+
+    // Runs of the sessions, and runs that are not over and retry one of them or work on one of their issues.
+    const readRuns = (runIds: ReadonlyArray<string>, ids: ReadonlyArray<string>) =>
+      read(
+        RunRow,
+        "heartbeat_runs",
+        sql<object>`
+          with own as materialized (
+            select r.* from heartbeat_runs r
+            where r.id = any(${runIds}::uuid[]) or lower(r.native_session_id::text) = any(${ids}::text[])
+          ), worked as materialized (
+            select distinct n.issue from own o cross join lateral (${issuesOf(sql`o`)}) n (issue)
+            where n.issue is not null
+          ), open as materialized (
+            select r.* from heartbeat_runs r
+            where coalesce(r.status::text, '') not in ${sql.in(terminal)} or r.finished_at is null
+          )
+          select ${runColumns(sql`o`)} from own o
+          union
+          select ${runColumns(sql`r`)} from open r
+          where r.retry_of_run_id in (select id from own)
+            or exists (select from (${issuesOf(sql`r`)}) n (issue) where n.issue in (select issue from worked))
+          order by "id"`
+      )
+
+    const readFinalizations = (runIds: ReadonlyArray<string>) =>
+      read(
+        FinalizationRow,
+        "native_run_finalizations",
+        sql<object>`select ${finalizationColumns} from native_run_finalizations f
+            where f.run_id = any(${runIds}::uuid[]) order by f.run_id`
+      )
+
+    const readIssues = (ids: ReadonlyArray<string>) =>
+      read(
+        IssueRow,
+        "issues",
+        sql<object>`select ${issueColumns} from issues i where i.id = any(${ids}::uuid[]) order by i.id`
+      )
+
+    const readLeases = (needles: ReadonlyArray<string>) =>
+      read(
+        LeaseRow,
+        "environment_leases",
+        sql<object>`select ${leaseColumns} from environment_leases l
+            where exists (select from unnest(${needles}::text[]) n (needle)
+                          where strpos(lower(l.metadata::text), n.needle) > 0)
+            order by l.id`
+      )
+
+    const found = (
+      sessions: ReadonlyArray<SessionRef>,
+      tables: {
+        readonly runs: Rows<NativeSession.RunRow>
+        readonly finalizations: Rows<NativeSession.FinalizationRow>
+        readonly issues: Rows<NativeSession.IssueRow>
+        readonly leases: Rows<NativeSession.LeaseRow>
+        readonly taskSessions: Rows<NativeSession.TaskSessionRow>
+      }
+    ): Found => {
+      const broken = [
+        ...tables.runs.broken,
+        ...tables.finalizations.broken,
+        ...tables.issues.broken,
+        ...tables.leases.broken,
+        ...tables.taskSessions.broken
+      ]
+      const needles = new Map(
+        sessions.map(({ scope, state }) => [
+          scope,
+          [
+            scope,
+            ...Option.toArray(state).flatMap(({ runIds, sessionId }) => [sessionId.toLowerCase(), ...runIds])
+          ]
+        ])
+      )
+      const known = [...needles.values()].flat()
+      return {
+        rows: {
+          runs: tables.runs.decoded,
+          finalizations: tables.finalizations.decoded,
+          issues: tables.issues.decoded,
+          leases: tables.leases.decoded,
+          taskSessions: tables.taskSessions.decoded
+        },
+        obstacles: (scope) =>
+          broken.flatMap(({ obstacle, text }) => {
+            const own = (needles.get(scope) ?? [scope]).some((needle) => text.includes(needle))
+            return own || !known.some((needle) => text.includes(needle)) ? [obstacle] : []
+          })
+      }
+    }
+
+    const load = Effect.fnUntraced(function* (sessions: ReadonlyArray<SessionRef>) {
+      const ids = sessionIds(sessions)
+      return yield* transactions.join(
+        "reading sessions",
+        Effect.gen(function* () {
+          const taskSessions = yield* readTaskSessions(ids)
+          const runs = yield* readRuns(
+            Arr.dedupe([
+              ...namedRuns(sessions),
+              ...taskSessions.decoded.flatMap(({ lastRunId }) => (lastRunId === null ? [] : [lastRunId]))
+            ]),
+            ids
+          )
+          const finalizations = yield* readFinalizations(runs.decoded.map(({ id }) => id))
+          const issues = yield* readIssues(NativeSession.issueIdsOf(runs.decoded, finalizations.decoded))
+          const leases = yield* readLeases([...sessions.map(({ scope }) => scope), ...ids])
+          return found(sessions, { runs, finalizations, issues, leases, taskSessions })
+        })
+      )
+    })
+
+    const byKey = Effect.fnUntraced(function* (
+      session: SessionRef,
+      rows: NativeSession.SessionRows,
+      locks: { readonly rows: Fragment; readonly taskSessions: Fragment }
+    ) {
+      const runs = yield* read(
+        RunRow,
+        "heartbeat_runs",
+        sql<object>`select ${runColumns(sql`r`)} from heartbeat_runs r
+            where r.id = any(${rows.runs.map(({ id }) => id)}::uuid[]) order by r.id ${locks.rows}`
+      )
+      const finalizations = yield* read(
+        FinalizationRow,
+        "native_run_finalizations",
+        sql<object>`select ${finalizationColumns} from native_run_finalizations f
+            where f.run_id = any(${rows.runs.map(({ id }) => id)}::uuid[]) order by f.run_id ${locks.rows}`
+      )
+      const issues = yield* read(
+        IssueRow,
+        "issues",
+        sql<object>`select ${issueColumns} from issues i
+            where i.id = any(${NativeSession.issueIdsOf(runs.decoded, finalizations.decoded)}::uuid[])
+            order by i.id ${locks.rows}`
+      )
+      const leases = yield* read(
+        LeaseRow,
+        "environment_leases",
+        sql<object>`select ${leaseColumns} from environment_leases l
+            where l.id = any(${rows.leases.map(({ id }) => id)}::uuid[]) order by l.id ${locks.rows}`
+      )
+      const taskSessions = yield* read(
+        TaskSessionRow,
+        "agent_task_sessions",
+        sql<object>`select ${taskColumns} from agent_task_sessions t
+            where t.id = any(${rows.taskSessions.map(({ id }) => id)}::uuid[]) order by t.id ${locks.taskSessions}`
+      )
+      return found([session], { runs, finalizations, issues, leases, taskSessions })
+    })
+
+    return SessionCatalog.of({
+      load,
+      lock: (session, rows) =>
+        byKey(session, rows, {
+          rows: sql`for no key update nowait`,
+          taskSessions: sql`for update nowait`
+        }).pipe(
+          // NOWAIT is told apart from a table-level wait by nothing: both mean that somebody is at work there.
+          Effect.catchIf(
+            (error) => error.reason._tag === "LockTimeout",
+            () => new RowsBusy({ scope: session.scope })
+          )
+        ),
+      reread: (session, rows) =>
+        transactions.join("reading a session", byKey(session, rows, { rows: sql``, taskSessions: sql`` })),
+      removeTaskSessions: (ids) =>
+        ids.length === 0
+          ? Effect.succeed(0)
+          : Effect.map(
+              query(
+                Removed,
+                "removing task sessions",
+                sql`delete from agent_task_sessions where id = any(${ids}::uuid[]) returning id::text as "id"`
+              ),
+              (rows) => rows.length
+            )
+    })
+  })
+)

@@ -1,0 +1,139 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber, Latch, Stream } from "effect"
+import { spawnSync } from "node:child_process"
+import * as Fs from "node:fs"
+import * as BytePath from "../src/BytePath.ts"
+import { layer, PosixFileSystem } from "../src/PosixFileSystem.ts"
+import { layerFaulty } from "../src/testing.ts"
+import { encode, tempFolder } from "./support/fixtures.ts"
+
+const odd = Uint8Array.from([0x6f, 0xff, 0x64])
+
+describe("PosixFileSystem", () => {
+  it.effect("[F-06] takes and gives names as bytes", () =>
+    Effect.gen(function* () {
+      const folder = yield* tempFolder
+      const posix = yield* PosixFileSystem
+      const path = BytePath.join(folder, odd)
+      yield* posix.makeDirectory(path, 0o755)
+      yield* posix.writeNew(BytePath.join(path, odd), encode("one"), { mode: 0o600, sync: true })
+      yield* posix.makeLink(odd, BytePath.join(path, "link"))
+      yield* posix.rename(BytePath.join(path, odd), BytePath.join(path, "plain"))
+      yield* posix.link(BytePath.join(path, "plain"), BytePath.join(path, odd))
+      yield* posix.syncDirectory(path)
+      const entries = yield* Stream.runCollect(posix.names(path))
+      assert.deepStrictEqual(entries.map(({ kind, name }) => `${kind} ${BytePath.show(name)}`).toSorted(), [
+        "file o\\xffd",
+        "file plain",
+        "symlink link"
+      ])
+      assert.deepStrictEqual(yield* posix.readSmall(BytePath.join(path, odd), 3), encode("one"))
+      assert.deepStrictEqual(Uint8Array.from(yield* posix.readLink(BytePath.join(path, "link"))), odd)
+      const info = yield* posix.lstat(BytePath.join(path, "plain"))
+      const stat = Fs.lstatSync(Buffer.from(BytePath.bytes(BytePath.join(path, odd))), { bigint: true })
+      assert.deepStrictEqual(
+        [info.ino, info.nlink, info.size, info.mtimeNs, info.ctimeNs, info.mode & 0o777],
+        [stat.ino, 2n, 3n, stat.mtimeNs, stat.ctimeNs, 0o600]
+      )
+      for (const name of ["plain", "link", odd]) yield* posix.unlink(BytePath.join(path, name))
+      yield* posix.removeDirectory(path)
+      assert.deepStrictEqual(Fs.readdirSync(folder), [])
+    }).pipe(Effect.provide(layer), Effect.scoped)
+  )
+
+  it.effect("[F-01] [F-08] reads regular files alone, and only as much as is allowed", () =>
+    Effect.gen(function* () {
+      const folder = yield* tempFolder
+      const posix = yield* PosixFileSystem
+      Fs.writeFileSync(`${folder}/file`, "12345")
+      Fs.symlinkSync(`${folder}/file`, `${folder}/link`)
+      spawnSync("mkfifo", [`${folder}/fifo`])
+      const code = (name: string, max = 10) =>
+        Effect.map(Effect.flip(posix.readSmall(`${folder}/${name}`, max)), (error) => error.code)
+      assert.strictEqual(yield* code("link"), "ELOOP")
+      assert.strictEqual(yield* code("fifo"), "EINVAL")
+      assert.strictEqual(yield* code("."), "EISDIR")
+      assert.strictEqual(yield* code("missing"), "ENOENT")
+      assert.strictEqual(yield* code("file", 4), "EFBIG")
+      assert.strictEqual((yield* posix.readSmall(`${folder}/file`, 5)).length, 5)
+      const streamed = (name: string) => Stream.runCollect(posix.readFile(`${folder}/${name}`))
+      assert.strictEqual(Buffer.concat(yield* streamed("file")).toString(), "12345")
+      assert.strictEqual((yield* Effect.flip(streamed("link"))).code, "ELOOP")
+      const listing = Effect.flip(Stream.runCollect(posix.names(`${folder}/link`)))
+      assert.include(["ENOTDIR", "ELOOP"], (yield* listing).code)
+      Fs.symlinkSync(folder, `${folder}/folder`)
+      const through = Effect.flip(Stream.runCollect(posix.names(`${folder}/folder`)))
+      assert.include(["ENOTDIR", "ELOOP"], (yield* through).code)
+    }).pipe(Effect.provide(layer), Effect.scoped)
+  )
+
+  it.effect("[F-04] writes new files alone, and removes one that was not written whole", () =>
+    Effect.gen(function* () {
+      const folder = yield* tempFolder
+      const posix = yield* PosixFileSystem
+      Fs.writeFileSync(`${folder}/taken`, "old")
+      Fs.symlinkSync(`${folder}/elsewhere`, `${folder}/link`)
+      const options = { mode: 0o444, sync: false }
+      for (const name of ["taken", "link"]) {
+        const error = yield* Effect.flip(posix.writeNew(`${folder}/${name}`, encode("new"), options))
+        assert.strictEqual(error.code, "EEXIST")
+      }
+      const broken = Stream.concat(Stream.succeed(encode("half")), Stream.fail("broken"))
+      assert.strictEqual(yield* Effect.flip(posix.writeNew(`${folder}/half`, broken, options)), "broken")
+      const started = yield* Latch.make(false)
+      const endless = Stream.concat(
+        Stream.succeed(encode("half")),
+        Stream.fromEffect(Effect.andThen(started.open, Effect.never))
+      )
+      const fiber = yield* Effect.forkChild(posix.writeNew(`${folder}/half`, endless, options))
+      yield* started.await
+      yield* Fiber.interrupt(fiber)
+      assert.deepStrictEqual(Fs.readdirSync(folder).toSorted(), ["link", "taken"])
+      assert.strictEqual(Fs.readFileSync(`${folder}/taken`, "utf8"), "old")
+      yield* posix.writeNew(`${folder}/whole`, Stream.make(encode("a"), encode("b")), options)
+      assert.strictEqual(Fs.readFileSync(`${folder}/whole`, "utf8"), "ab")
+      assert.strictEqual(Fs.statSync(`${folder}/whole`).mode & 0o777, 0o444)
+    }).pipe(Effect.provide(layer), Effect.scoped)
+  )
+
+  it.effect("[F-04] says how the kernel refused, with the printable path", () =>
+    Effect.gen(function* () {
+      const folder = yield* tempFolder
+      const posix = yield* PosixFileSystem
+      Fs.mkdirSync(`${folder}/full/x`, { recursive: true })
+      Fs.mkdirSync(`${folder}/other`)
+      const error = yield* Effect.flip(posix.rename(`${folder}/other`, `${folder}/full`))
+      assert.deepStrictEqual(
+        [error.operation, error.path, error.code, error.message],
+        ["rename", `${folder}/other`, "ENOTEMPTY", `rename ${folder}/other: ENOTEMPTY`]
+      )
+      assert.strictEqual((yield* Effect.flip(posix.removeDirectory(`${folder}/full`))).code, "ENOTEMPTY")
+      const unprintable = yield* Effect.flip(posix.lstat(BytePath.join(folder, Uint8Array.of(0x0a, 0xff))))
+      assert.strictEqual(unprintable.path, `${folder}/\\x0a\\xff`)
+      assert.strictEqual((yield* Effect.flip(posix.lstat("a\0b"))).code, "ERR_INVALID_ARG_VALUE")
+      const { available, free, total } = yield* posix.volume(folder)
+      assert.isTrue(total > 0n && free <= total && available <= free)
+    }).pipe(Effect.provide(layer), Effect.scoped)
+  )
+
+  it.effect("[Q-05] fails the calls that a test names, as often as it says", () =>
+    Effect.gen(function* () {
+      const folder = yield* tempFolder
+      const met: Array<string> = []
+      const faulty = layerFaulty([
+        { method: "lstat", matches: (path) => path.endsWith("one"), code: "EIO", times: 1 },
+        { method: "unlink", before: Effect.sync(() => met.push("unlink")).pipe(Effect.asVoid) },
+        { method: "names", code: "EMFILE" }
+      ])
+      yield* Effect.gen(function* () {
+        const posix = yield* PosixFileSystem
+        Fs.writeFileSync(`${folder}/one`, "")
+        assert.strictEqual((yield* Effect.flip(posix.lstat(`${folder}/one`))).code, "EIO")
+        assert.strictEqual((yield* posix.lstat(`${folder}/one`)).kind, "file")
+        assert.strictEqual((yield* Effect.flip(Stream.runDrain(posix.names(folder)))).code, "EMFILE")
+        yield* posix.unlink(`${folder}/one`)
+        assert.deepStrictEqual(met, ["unlink"])
+      }).pipe(Effect.provide(faulty))
+    }).pipe(Effect.scoped)
+  )
+})

@@ -1,0 +1,428 @@
+/**
+ * Expires failover backups of native sessions whose work has long been closed.
+ *
+ * **Details**
+ *
+ * A batch checks at most 200 session scopes and expires at most 50. It finds the rows of all its sessions at
+ * once, decides with the pure policy, and for each candidate locks the rows, decides again, removes the task
+ * sessions that name the session and renames the backup, in one transaction. Then all sessions are looked at
+ * once more, and again before anything is deleted.
+ *
+ * **Gotchas**
+ *
+ * Not safe when several servers run sessions on one disk and `SessionActivity` answers for one of them only.
+ *
+ * @since 0.1.0
+ */
+import {
+  type BackupLeftover,
+  type BackupReason,
+  BackupReport,
+  Continuation,
+  ExpirationSettings,
+  type Ids,
+  NativeSession
+} from "@reclaim/core"
+import {
+  DatabaseClock,
+  type DatabaseError,
+  Holds,
+  HostSchema,
+  Journal,
+  SessionCatalog,
+  Transactions
+} from "@reclaim/db"
+import { BackupStore, type FileError, Trees } from "@reclaim/fs"
+import {
+  Array as Arr,
+  Clock,
+  Context,
+  Effect,
+  Function,
+  Layer,
+  Option,
+  Result,
+  Schema,
+  Semaphore,
+  Stream
+} from "effect"
+import { settleScope } from "./internal/backupLeftovers.ts"
+import * as Expiration from "./internal/expiration.ts"
+import { clocks } from "./internal/judgement.ts"
+import { SessionActivity } from "./SessionActivity.ts"
+
+/** @category options @since 0.1.0 */
+export interface SweepOptions {
+  /** Report only. The setting makes every sweep dry, whatever stands here. */
+  readonly dryRun?: boolean
+  /** Where an earlier sweep stopped. */
+  readonly continuation?: string
+}
+
+/** @category options @since 0.1.0 */
+export interface DiagnoseOptions {
+  readonly scope?: Ids.ScopeId
+  /** Only sessions whose runs are this company's. */
+  readonly companyId?: Ids.CompanyId
+}
+
+/** One batch. `continuation` is none when the pass is over. @category models @since 0.1.0 */
+export interface Batch {
+  readonly report: BackupReport.BackupReport
+  readonly dryRun: boolean
+  readonly continuation: Option.Option<string>
+}
+
+/** What a diagnosis says about the backups of one scope. @category models @since 0.1.0 */
+export interface Diagnosis {
+  readonly scope: string
+  readonly sessionId: Option.Option<Ids.NativeSessionId>
+  readonly decision: "retain" | "expire"
+  readonly reasons: ReadonlyArray<BackupReason.BackupReason>
+  readonly allocatedBytes: bigint
+}
+
+/** Another expiration sweep of this process is running. @category errors @since 0.1.0 */
+export class ExpirationInProgress extends Schema.TaggedError<ExpirationInProgress>()(
+  "ExpirationInProgress",
+  {}
+) {
+  override get message() {
+    return "a sweep of session backups is already running in this process"
+  }
+}
+
+/** What ends a sweep. What concerns one session is counted in the report. @category errors @since 0.1.0 */
+export type ExpirationError =
+  | DatabaseError.DatabaseError
+  | DatabaseError.NestedTransaction
+  | HostSchema.NotAdopted
+  | HostSchema.MissingTables
+  | FileError.FileError
+  | Continuation.InvalidContinuation
+  | ExpirationInProgress
+
+/** @category services @since 0.1.0 */
+export class BackupExpiration extends Context.Service<
+  BackupExpiration,
+  {
+    /**
+     * One pass in batches, each done when it is emitted, what expired deleted. There is always one batch,
+     * with zero counts when there is nothing; none at all when the settings disable the sweep.
+     */
+    readonly sweep: (options?: SweepOptions) => Stream.Stream<Batch, ExpirationError>
+    /** Tells for every scope with a backup whether it would go and every reason why not. */
+    readonly diagnose: (options?: DiagnoseOptions) => Stream.Stream<Diagnosis, ExpirationError>
+  }
+>()("@reclaim/runtime/BackupExpiration") {}
+
+/** What the service is made of. @category layers @since 0.1.0 */
+export type Services =
+  | BackupStore.BackupStore
+  | DatabaseClock.DatabaseClock
+  | Holds.Holds
+  | HostSchema.HostSchema
+  | Journal.Journal
+  | SessionActivity
+  | SessionCatalog.SessionCatalog
+  | Transactions.Transactions
+  | Trees.Trees
+
+// 200 and 50: the seed document fixes them; they bound one batch's statements and its row locks.
+const maxChecked = 200
+const maxExpired = 50
+// 8: as many scopes as are looked at once; each is a handful of small reads.
+const inspectConcurrency = 8
+
+interface Checked {
+  readonly inspected: Expiration.Inspected
+  readonly reasons: ReadonlyArray<BackupReason.BackupReason>
+  readonly runs: BackupLeftover.ScopeFacts["runs"]
+  readonly held: boolean
+  readonly session: NativeSession.NativeSession
+}
+
+/** Looks at scopes and decides about their backups, in a number of statements that does not depend on them. */
+const check = Effect.fnUntraced(function* (scopes: ReadonlyArray<Ids.ScopeId>) {
+  const catalog = yield* SessionCatalog.SessionCatalog
+  const holds = yield* Holds.Holds
+  const inspected = yield* Effect.forEach(scopes, Expiration.inspect, { concurrency: inspectConcurrency })
+  const now = yield* clocks
+  const found = yield* catalog.load(inspected.map(({ ref }) => ref))
+  const held = yield* holds.scopes(scopes)
+  const checked = yield* Effect.forEach(inspected, (each) =>
+    Effect.gen(function* () {
+      const hold = Option.fromUndefinedOr(held.get(each.ref.scope))
+      const session = NativeSession.fromRows(each.ref.scope, each.ref.state, found.rows, now.database)
+      const unknown =
+        Option.isNone(each.ref.state) ||
+        session.unknownRuns.length > 0 ||
+        session.foreign.length > 0 ||
+        found.obstacles(each.ref.scope).length > 0
+      return {
+        inspected: each,
+        session,
+        held: Option.isSome(hold),
+        runs: session.unfinishedRuns.length > 0 ? "unfinished" : unknown ? "unknown" : "none",
+        reasons: yield* Expiration.reasonsOf(each, Expiration.backupsOf(each.disk), found, hold, now)
+      } satisfies Checked
+    })
+  )
+  return { checked, found, now }
+})
+
+const usageOf = Effect.fnUntraced(function* ({ disk }: Expiration.Inspected) {
+  const trees = yield* Trees.Trees
+  const usages = yield* Effect.forEach(Expiration.backupsOf(disk), ({ path }) =>
+    Effect.result(trees.usage(path))
+  )
+  return usages.reduce(
+    (total, usage) => total + (Result.isSuccess(usage) ? usage.success.allocatedBytes : 0n),
+    0n
+  )
+})
+
+const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | undefined, dryRun: boolean) {
+  const store = yield* BackupStore.BackupStore
+  const startedAt = yield* Clock.monotonicTimeNanos
+  const listed = yield* store.scopes(after).pipe(Stream.take(maxChecked + 1), Stream.runCollect)
+  const entries = listed.slice(0, maxChecked)
+  const skipped: Record<string, number> = {}
+  const skip = (tags: ReadonlyArray<{ readonly _tag: string }>) => {
+    for (const tag of new Set(tags.map(({ _tag }) => _tag))) skipped[tag] = (skipped[tag] ?? 0) + 1
+  }
+  const { checked, found, now } = yield* check(
+    entries.flatMap((entry) => (entry._tag === "Scope" ? [entry.scope] : []))
+  )
+  const checkedOf = new Map(checked.map((each) => [each.inspected.ref.scope, each]))
+  const positionOf = new Map(entries.map((entry) => [entry.position, entry]))
+
+  let counted = 0
+  let candidates = 0
+  let candidateAllocatedBytes = 0n
+  let clearedTaskSessions = 0
+  let recovered = 0
+  let errors = 0
+  let expired = 0
+  let position: string | undefined
+  const retired: Array<Expiration.Retired> = []
+  const toDelete: Array<Parameters<typeof Expiration.deleteExpired>[0][number]> = []
+
+  const settle = Effect.fnUntraced(function* (each: Checked) {
+    const { disk } = each.inspected
+    if (disk.retiring.length + disk.expired.length + disk.pending.length === 0 || dryRun) return false
+    const settled = yield* settleScope(each.inspected, each.runs, each.held, now)
+    recovered += settled.recovered
+    if (settled.expired.length > 0) toDelete.push({ inspected: each.inspected, folders: settled.expired })
+    if (settled.stays.length > 0) {
+      yield* Effect.logWarning("something that an interrupted expiration left stays").pipe(
+        Effect.annotateLogs({ scope: disk.scope, why: settled.stays })
+      )
+    }
+    return settled.moved
+  })
+
+  const consider = Effect.fnUntraced(function* (each: Checked) {
+    // What was moved just now is decided about in the next pass, from what is on disk then.
+    if (yield* settle(each)) return
+    if (Expiration.backupsOf(each.inspected.disk).length === 0) return
+    if (each.reasons.length > 0) return skip(each.reasons)
+    const allocatedBytes = yield* usageOf(each.inspected)
+    candidates += 1
+    candidateAllocatedBytes += allocatedBytes
+    if (dryRun) return
+    const retirement = yield* Expiration.retire({ inspected: each.inspected, found, allocatedBytes })
+    if (retirement._tag === "Kept") return skip([retirement.because])
+    retired.push(retirement.retired)
+    clearedTaskSessions += retirement.retired.clearedTaskSessions
+  })
+
+  const giveUp = Effect.forEach(
+    retired,
+    ({ candidate, leaving }) =>
+      Effect.forEach(leaving, ({ undo }) => Effect.ignore(undo)).pipe(
+        Effect.andThen(
+          Effect.ignore(Expiration.tell("undone", candidate.inspected.ref.scope, candidate.allocatedBytes))
+        )
+      ),
+    { discard: true }
+  )
+
+  const conclusions = yield* Effect.gen(function* () {
+    for (const entry of positionOf.values()) {
+      if (candidates >= maxExpired) break
+      position = entry.position
+      counted += 1
+      if (entry._tag === "Obstacle") {
+        skip([entry.reason])
+        continue
+      }
+      const each = checkedOf.get(entry.scope)
+      if (each === undefined) continue
+      yield* consider(each).pipe(
+        Effect.catchTag("FileError", (error) => {
+          errors += 1
+          return Effect.logWarning(`a session's backups could not be handled: ${error.message}`)
+        })
+      )
+    }
+    return yield* Expiration.conclude(retired)
+  }).pipe(
+    // A batch that does not get to its end takes back what it moved; the end of the scope would too, but
+    // only here does the journal say so.
+    Effect.onError(() => giveUp)
+  )
+
+  for (const conclusion of conclusions) {
+    if (conclusion._tag === "Undone") {
+      skip([conclusion.because])
+      continue
+    }
+    expired += 1
+    toDelete.push({ inspected: conclusion.retired.candidate.inspected, folders: conclusion.folders })
+  }
+  const deletion = yield* Expiration.deleteExpired(toDelete)
+  expired -= Arr.intersection(
+    deletion.revived,
+    conclusions.map(({ retired: { candidate } }) => candidate.inspected.ref.scope)
+  ).length
+
+  const last = counted === listed.length
+  const report = BackupReport.BackupReport.make({
+    checked: counted,
+    candidates,
+    candidateAllocatedBytes,
+    expired,
+    reclaimedAllocatedBytes: deletion.reclaimedBytes,
+    clearedTaskSessions,
+    recovered,
+    skipped,
+    errors: errors + deletion.errors,
+    durationMillis: Number(((yield* Clock.monotonicTimeNanos) - startedAt) / 1_000_000n)
+  })
+  if (candidates > 0) {
+    yield* Effect.logInfo("swept session backups").pipe(
+      Effect.annotateLogs({ ...BackupReport.toLog(report), worker: "backups", dryRun })
+    )
+  }
+  return { report, position: last ? undefined : position }
+}, Effect.scoped)
+
+const sweepWith = Effect.fnUntraced(function* (options: SweepOptions) {
+  const settings = yield* ExpirationSettings.ExpirationSettings
+  const host = yield* HostSchema.HostSchema
+  if (!settings.enabled) return Stream.empty
+  const dryRun = settings.dryRun || options.dryRun === true
+  const after =
+    options.continuation === undefined
+      ? undefined
+      : (yield* Effect.fromResult(
+          Continuation.decode(options.continuation, { worker: "backups", scope: "all" })
+        )).position
+  yield* host.requireBackups
+  if (!dryRun) yield* host.requireAdopted("expiring session backups")
+  return Stream.paginate(after, (from) =>
+    Effect.map(runBatch(from, dryRun), ({ position, report }) => {
+      const continuation = Option.map(Option.fromUndefinedOr(position), (at) =>
+        Continuation.encode(Continuation.Continuation.make({ worker: "backups", scope: "all", position: at }))
+      )
+      const batch: Batch = { report, dryRun, continuation }
+      return [[batch], position === undefined ? Option.none() : Option.some(position)] as const
+    })
+  )
+})
+
+const diagnoseScopes = Effect.fnUntraced(function* (
+  entries: ReadonlyArray<BackupStore.ScopeEntry>,
+  companyId: Ids.CompanyId | undefined
+) {
+  const { checked, found } = yield* check(
+    entries.flatMap((entry) => (entry._tag === "Scope" ? [entry.scope] : []))
+  )
+  const owned = new Set(
+    found.rows.runs.flatMap((run) => (companyId === undefined || run.companyId === companyId ? [run.id] : []))
+  )
+  const obstacles = entries.flatMap((entry): ReadonlyArray<Diagnosis> =>
+    entry._tag === "Obstacle" && companyId === undefined
+      ? [
+          {
+            scope: entry.name,
+            sessionId: Option.none(),
+            decision: "retain",
+            reasons: [entry.reason],
+            allocatedBytes: 0n
+          }
+        ]
+      : []
+  )
+  const scopes = checked.filter(
+    ({ inspected, session }) =>
+      Expiration.backupsOf(inspected.disk).length > 0 &&
+      (companyId === undefined || session.runIds.some((id) => owned.has(id)))
+  )
+  const diagnosed = yield* Effect.forEach(scopes, ({ inspected, reasons }) =>
+    Effect.map(usageOf(inspected), (allocatedBytes): Diagnosis => ({
+      scope: inspected.ref.scope,
+      sessionId: Option.map(inspected.ref.state, ({ sessionId }) => sessionId),
+      decision: reasons.length === 0 ? "expire" : "retain",
+      reasons,
+      allocatedBytes
+    }))
+  )
+  return [...obstacles, ...diagnosed]
+})
+
+const diagnoseWith = Effect.fnUntraced(function* ({ companyId, scope }: DiagnoseOptions) {
+  const store = yield* BackupStore.BackupStore
+  const host = yield* HostSchema.HostSchema
+  yield* host.requireBackups
+  return store.scopes().pipe(
+    Stream.filter(
+      (entry) =>
+        scope === undefined || (entry._tag === "Scope" ? entry.scope === scope : entry.name === scope)
+    ),
+    Stream.grouped(maxChecked),
+    Stream.mapEffect((entries) => diagnoseScopes(entries, companyId)),
+    Stream.flatMap(Stream.fromIterable)
+  )
+})
+
+/**
+ * The expiration on the services of the host.
+ *
+ * @category layers
+ * @since 0.1.0
+ */
+export const layer: Layer.Layer<BackupExpiration, never, Services | ExpirationSettings.ExpirationSettings> =
+  Layer.effect(
+    BackupExpiration,
+    Effect.gen(function* () {
+      // Exactly these: a call must run with the clock, the span and the references of its caller.
+      const context = Context.pick(
+        BackupStore.BackupStore,
+        DatabaseClock.DatabaseClock,
+        ExpirationSettings.ExpirationSettings,
+        Holds.Holds,
+        HostSchema.HostSchema,
+        Journal.Journal,
+        SessionActivity,
+        SessionCatalog.SessionCatalog,
+        Transactions.Transactions,
+        Trees.Trees
+      )(yield* Effect.context<Services | ExpirationSettings.ExpirationSettings>())
+      const running = yield* Semaphore.make(1)
+      const enter = Effect.acquireRelease(
+        Effect.filterOrFail(
+          running.takeIfAvailable(1),
+          Function.identity,
+          () => new ExpirationInProgress({})
+        ),
+        () => running.release(1)
+      )
+      return BackupExpiration.of({
+        sweep: (options = {}) =>
+          Stream.unwrap(Effect.andThen(enter, sweepWith(options))).pipe(Stream.provideContext(context)),
+        diagnose: (options = {}) => Stream.unwrap(diagnoseWith(options)).pipe(Stream.provideContext(context))
+      })
+    })
+  )

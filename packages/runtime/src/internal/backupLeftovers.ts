@@ -1,0 +1,114 @@
+import { BackupLeftover, RetentionPolicy } from "@reclaim/core"
+import { BackupStore } from "@reclaim/fs"
+import { DateTime, Duration, Effect, Option, Result } from "effect"
+import { type Inspected, tell } from "./expiration.ts"
+
+/** What settling the leftovers of a scope did. `expired` are folders to delete. */
+export interface Settled {
+  readonly recovered: number
+  readonly moved: boolean
+  readonly expired: ReadonlyArray<BackupStore.LeftoverRef<"Expired"> & { readonly path: string }>
+  readonly stays: ReadonlyArray<BackupLeftover.Why>
+}
+
+const backupOf = (backup: BackupStore.Backup, digests: BackupLeftover.Digests): BackupLeftover.Backup => ({
+  completedAt: Option.map(Result.getSuccess(backup.manifest), ({ completedAt }) => completedAt),
+  digests
+})
+
+/** Compares a backup with the digests of its manifest. One that cannot be read is not verified. */
+const verify = Effect.fnUntraced(function* ({ manifest, path }: BackupStore.Backup) {
+  const store = yield* BackupStore.BackupStore
+  if (Result.isFailure(manifest)) return "failed" as const
+  const outcome = yield* Effect.result(store.verify(path, manifest.success))
+  return Result.isSuccess(outcome) && outcome.success._tag === "Verified"
+    ? ("verified" as const)
+    : ("failed" as const)
+})
+
+/**
+ * Settles what interrupted captures and expirations left in a scope, as the pure rules say. Each action is
+ * one rename that overwrites nothing, so two processes may do this at once.
+ */
+export const settleScope = Effect.fnUntraced(function* (
+  { disk }: Inspected,
+  runs: BackupLeftover.ScopeFacts["runs"],
+  held: boolean,
+  now: RetentionPolicy.Now
+) {
+  const store = yield* BackupStore.BackupStore
+  const digests = new Map<string, BackupLeftover.Digests>()
+  const named = [...disk.retiring, ...disk.expired, ...disk.pending]
+  const byName = new Map(named.map((leftover) => [leftover.name, leftover]))
+  const age = (nanoseconds: bigint) =>
+    Duration.millis(
+      Math.max(0, DateTime.toEpochMillis(RetentionPolicy.fileClock(now)) - Number(nanoseconds / 1_000_000n))
+    )
+  const facts = (): BackupLeftover.ScopeFacts => {
+    const described = (backup: BackupStore.Backup) =>
+      backupOf(backup, digests.get(backup.name) ?? "unverified")
+    return {
+      current: Option.map(disk.current, described),
+      previous: Option.map(disk.previous, described),
+      retiring: disk.retiring.map((leftover) => ({ ...described(leftover), name: leftover.name })),
+      expired: disk.expired.map((leftover) => ({ ...described(leftover), name: leftover.name })),
+      pending: disk.pending.map(({ info, name }) => ({ name, age: age(info.mtimeNs) })),
+      runs,
+      held
+    }
+  }
+
+  let settlements = BackupLeftover.settle(facts())
+  // At most once for `current` and once for each leftover: a digest that is known is not asked for again.
+  for (let round = 0; round <= named.length + 1; round++) {
+    const wanted = settlements.find(({ action }) => action._tag === "Verify")
+    if (wanted === undefined || wanted.action._tag !== "Verify") break
+    const backup =
+      wanted.action.what === "current" ? Option.getOrUndefined(disk.current) : byName.get(wanted.name)
+    if (backup === undefined) break
+    digests.set(backup.name, yield* verify(backup))
+    settlements = BackupLeftover.settle(facts())
+  }
+
+  let recovered = 0
+  let moved = false
+  const expired: Array<BackupStore.LeftoverRef<"Expired"> & { readonly path: string }> = []
+  const stays: Array<BackupLeftover.Why> = []
+  for (const { action, kind, name } of settlements) {
+    const leftover = byName.get(name)
+    if (leftover === undefined) continue
+    switch (action._tag) {
+      case "Leave":
+        stays.push(action.why)
+        break
+      case "Delete":
+        if (leftover.kind === "Expired") expired.push({ ...leftover, kind: leftover.kind })
+        break
+      case "ToExpired": {
+        const claimed =
+          leftover.kind === "Pending"
+            ? yield* store.drop({ ...leftover, kind: leftover.kind })
+            : leftover.kind === "Retiring"
+              ? yield* store.expire({ ...leftover, kind: leftover.kind })
+              : Option.none()
+        moved = true
+        expired.push(...Option.toArray(claimed))
+        break
+      }
+      case "Restore":
+        if (leftover.kind === "Pending") break
+        if ((yield* store.revive({ ...leftover, kind: leftover.kind })) === "moved") {
+          recovered += 1
+          moved = true
+          yield* tell("recovered", disk.scope, 0n)
+        }
+        break
+      case "Verify":
+      case "Wait":
+        yield* Effect.logDebug("a leftover waits for the next sweep").pipe(
+          Effect.annotateLogs({ scope: disk.scope, kind, name })
+        )
+    }
+  }
+  return { recovered, moved, expired, stays } satisfies Settled
+})

@@ -1,0 +1,98 @@
+import { RetentionPolicy, RetentionSettings, type Manifest, type VersionReason } from "@reclaim/core"
+import { DatabaseClock, SkillCatalog, SkillPins } from "@reclaim/db"
+import { AccessRecords, type CopyRef, InstanceRoots, type VersionStore } from "@reclaim/fs"
+import { Array as Arr, DateTime, Effect, Result } from "effect"
+import { type Examination, obstacleOf } from "./examination.ts"
+import { versionFacts } from "./facts.ts"
+
+/** An entry whose name is of one kind, or of some. */
+export type Entry<Tag extends VersionStore.Entry["name"]["_tag"]> = VersionStore.Entry & {
+  readonly name: Extract<VersionStore.Entry["name"], { readonly _tag: Tag }>
+}
+
+/** A copy with all that is known before contents are read: none of `reasons` makes it a candidate. */
+export interface Judged {
+  readonly copy: CopyRef.CopyRef
+  readonly entry: VersionStore.Entry
+  readonly facts: RetentionPolicy.VersionFacts
+  readonly reasons: ReadonlyArray<VersionReason.VersionReason>
+}
+
+/** What the database would rebuild for a copy; undefined where it has no such version. */
+export type ManifestOf = (
+  copy: CopyRef.CopyRef
+) => Result.Result<Manifest.Manifest, Manifest.UnusableSnapshot> | undefined
+
+// 16: as many records as are read at once; they are small and mostly in the page cache.
+const recordConcurrency = 16
+
+const isCopy = (entry: VersionStore.StoreEntry): entry is Entry<"Copy"> =>
+  entry._tag === "Entry" && entry.name._tag === "Copy"
+
+/** The two clocks, read together. */
+export const clocks = Effect.gen(function* () {
+  const clock = yield* DatabaseClock.DatabaseClock
+  return { database: yield* clock.now, local: yield* DateTime.now } satisfies RetentionPolicy.Now
+})
+
+/**
+ * Judges the copies among some entries, of any number of companies, in a number of statements that does
+ * not depend on how many they are. Reads no contents.
+ */
+export const judge = Effect.fnUntraced(function* (
+  entries: ReadonlyArray<VersionStore.StoreEntry>,
+  now: RetentionPolicy.Now
+) {
+  const catalog = yield* SkillCatalog.SkillCatalog
+  const pins = yield* SkillPins.SkillPins
+  const records = yield* AccessRecords.AccessRecords
+  const settings = yield* RetentionSettings.RetentionSettings
+  const copies = entries.filter(isCopy).map((entry) => ({
+    entry,
+    copy: { companyId: entry.companyId, skillId: entry.skillId, versionId: entry.name.versionId }
+  }))
+  if (copies.length === 0) return []
+  const rows = yield* catalog.describe(copies.map(({ copy }) => copy))
+  const companyPins = yield* pins.facts(Arr.dedupe(copies.map(({ copy }) => copy.companyId)))
+  return yield* Effect.forEach(
+    copies,
+    ({ copy, entry }) =>
+      Effect.map(Effect.result(records.read(copy)), (read): Judged => {
+        const facts = versionFacts({
+          copy,
+          rows,
+          pins: companyPins.get(copy.companyId),
+          lastUse: Result.getOrElse(read, () => ({ _tag: "Absent" }) as const),
+          obstacles: Result.isFailure(read) ? [obstacleOf(read.failure)] : []
+        })
+        return { copy, entry, facts, reasons: RetentionPolicy.reasonsBeforeProof(facts, settings, now) }
+      }),
+    { concurrency: recordConcurrency }
+  )
+})
+
+const keyOf = ({ companyId, skillId, versionId }: CopyRef.CopyRef) => `${companyId}/${skillId}/${versionId}`
+
+/**
+ * The manifests of some copies, in one statement per company. The caller asks only for copies whose row is
+ * of their skill: what lies in the folder of another skill is not the version's copy, whatever it contains.
+ */
+export const manifestsOf = Effect.fnUntraced(function* (copies: ReadonlyArray<CopyRef.CopyRef>) {
+  const catalog = yield* SkillCatalog.SkillCatalog
+  const { caseInsensitive } = yield* InstanceRoots.InstanceRoots
+  const found = new Map<string, Result.Result<Manifest.Manifest, Manifest.UnusableSnapshot>>()
+  for (const group of Object.values(Arr.groupBy(copies, ({ companyId }) => companyId))) {
+    const versionIds = Arr.dedupe(group.map(({ versionId }) => versionId))
+    const manifests = yield* catalog.manifests(group[0].companyId, versionIds, { caseInsensitive })
+    for (const copy of group) {
+      const manifest = manifests.get(copy.versionId)
+      if (manifest !== undefined) found.set(keyOf(copy), manifest)
+    }
+  }
+  const manifestOf: ManifestOf = (copy) => found.get(keyOf(copy))
+  return manifestOf
+})
+
+/** Why a folder that was compared stays, if it does. */
+export const reasonOf = ({ proof }: Examination): VersionReason.VersionReason | undefined =>
+  proof._tag === "Same" ? undefined : proof._tag === "Obstructed" ? proof.obstacle : proof

@@ -1,0 +1,173 @@
+import { FaultPoint, Leftover, RetentionPolicy, RetentionSettings, type VersionReason } from "@reclaim/core"
+import { type DatabaseError, Journal, SkillCatalog, Transactions } from "@reclaim/db"
+import { type CopyRef, Trees, VersionStore } from "@reclaim/fs"
+import { DateTime, Duration, Effect, Option } from "effect"
+import { ServerName } from "../ServerName.ts"
+import { examine } from "./examination.ts"
+import { type Entry, type ManifestOf, reasonOf } from "./judgement.ts"
+
+export type LeftoverEntry = Entry<"Staging" | "Evicting" | "Replaced">
+
+/** A folder that a protocol left behind, with all that is known before contents are read. */
+export interface Found {
+  readonly entry: LeftoverEntry
+  readonly copy: CopyRef.CopyRef
+  readonly facts: Leftover.LeftoverFacts
+  readonly action: Leftover.Action
+}
+
+/** What is to be done with a leftover. `scan` is what it looked like when it was proven. */
+export type Plan =
+  | { readonly _tag: "Stays"; readonly because: { readonly _tag: string } }
+  | {
+      readonly _tag: "Moves"
+      readonly found: Found
+      readonly move: "ToTrash" | "MoveBack" | "SetAside"
+      readonly scan: Option.Option<Trees.TreeScan>
+    }
+
+/** How settling ended. `trash` is the folder to delete, where there is one. */
+export type Settlement =
+  | { readonly _tag: "Settled"; readonly trash: Option.Option<string> }
+  | { readonly _tag: "Kept"; readonly because: VersionReason.VersionSkip }
+
+const beforeLook = FaultPoint.make("settle.beforeLook")
+const beforeSettle = FaultPoint.make("settle.beforeMove")
+const afterSettle = FaultPoint.make("settle.afterMove")
+
+const kept = (because: VersionReason.VersionSkip): Settlement => ({ _tag: "Kept", because })
+
+const changed = kept({ _tag: "ChangedMeanwhile", what: "the leftover" })
+
+/** Looks at a leftover from outside: how old it is, and whether its name is taken. */
+export const look = Effect.fnUntraced(function* (entry: LeftoverEntry, now: RetentionPolicy.Now) {
+  const store = yield* VersionStore.VersionStore
+  const settings = yield* RetentionSettings.RetentionSettings
+  const { companyId, info, name, skillId } = entry
+  const copy: CopyRef.CopyRef = { companyId, skillId, versionId: name.versionId }
+  // A rename sets the change time, writing into the folder the modification time.
+  const since = name._tag === "Evicting" ? info.ctimeNs : info.mtimeNs
+  const age = DateTime.toEpochMillis(RetentionPolicy.fileClock(now)) - Number(since / 1_000_000n)
+  const facts: Leftover.LeftoverFacts = {
+    kind: name._tag,
+    age: Duration.millis(Math.max(0, age)),
+    nameTaken: Option.isSome(yield* store.inspect(copy)),
+    contents: "unproven"
+  }
+  return { entry, copy, facts, action: Leftover.settle(facts, settings.grace) } satisfies Found
+})
+
+/** The copies that some leftovers are to be compared with: those whose rows are of their skill. */
+export const comparable = Effect.fnUntraced(function* (leftovers: ReadonlyArray<Found>) {
+  const catalog = yield* SkillCatalog.SkillCatalog
+  const copies = leftovers.filter(({ action }) => action._tag === "Prove").map(({ copy }) => copy)
+  if (copies.length === 0) return []
+  const rows = yield* catalog.describe(copies)
+  return copies.filter((copy) => Option.isSome(SkillCatalog.rowOf(rows, copy)))
+})
+
+/** Decides about a leftover, comparing it with the database where that is called for. */
+export const plan = Effect.fnUntraced(function* (found: Found, manifestOf: ManifestOf) {
+  const settings = yield* RetentionSettings.RetentionSettings
+  const decided = (
+    facts: Leftover.LeftoverFacts,
+    scan: Option.Option<Trees.TreeScan>,
+    because: { readonly _tag: string } | undefined
+  ): Plan => {
+    const action = Leftover.settle(facts, settings.grace)
+    switch (action._tag) {
+      case "ToTrash":
+      case "MoveBack":
+      case "SetAside":
+        return { _tag: "Moves", found: { ...found, facts, action }, move: action._tag, scan }
+      default:
+        return { _tag: "Stays", because: because ?? { _tag: "RecentlyUsed" } }
+    }
+  }
+  if (found.action._tag !== "Prove") return decided(found.facts, Option.none(), undefined)
+  const examination = yield* examine(found.entry.path, manifestOf(found.copy))
+  return decided({ ...found.facts, contents: examination.contents }, examination.scan, reasonOf(examination))
+})
+
+/**
+ * Carries a plan out: under the exclusive company lock the leftover is decided about once more, because its
+ * name may have been given to a new copy or become free meanwhile, and renamed.
+ */
+export const settle = Effect.fn("SkillVersionRetention.settle")(function* ({
+  found,
+  move,
+  scan
+}: Extract<Plan, { readonly _tag: "Moves" }>) {
+  const transactions = yield* Transactions.Transactions
+  const store = yield* VersionStore.VersionStore
+  const trees = yield* Trees.Trees
+  const journal = yield* Journal.Journal
+  const settings = yield* RetentionSettings.RetentionSettings
+  const server = yield* ServerName
+  const { copy, entry, facts } = found
+  const { companyId, name, skillId } = entry
+  const ref = { companyId, skillId, name }
+
+  // What was proven must still be there: the same look as before an eviction becomes trash, and like that
+  // one outside of the lock, because its time depends on the size of the copy.
+  if (Option.isSome(scan)) {
+    yield* beforeLook
+    const again = yield* trees.scan(entry.path, { digests: false })
+    if (again.fingerprint !== scan.value.fingerprint) return changed
+  }
+
+  const tell = (event: "undone" | "set aside") =>
+    journal.append({
+      worker: "skill-versions",
+      event,
+      ...copy,
+      scope: null,
+      allocatedBytes: Option.match(scan, {
+        onNone: () => 0n,
+        onSome: ({ allocatedBytes }) => allocatedBytes
+      }),
+      digest: Option.getOrNull(Option.map(scan, ({ fingerprint }) => fingerprint)),
+      server,
+      detail: null
+    })
+
+  const settled = (trash: Option.Option<string>): Settlement => ({ _tag: "Settled", trash })
+
+  const rename = Effect.gen(function* () {
+    if (move === "ToTrash") {
+      const moved = yield* store.toTrash(ref)
+      return Option.isNone(moved) ? changed : settled(Option.some(moved.value.path))
+    }
+    if (name._tag !== "Evicting") return changed
+    const leaving = { ...ref, name }
+    const done =
+      move === "MoveBack"
+        ? (yield* store.moveBack(leaving)) === "moved"
+        : Option.isSome(yield* store.setAside(leaving))
+    if (!done) return changed
+    yield* tell(move === "MoveBack" ? "undone" : "set aside")
+    return settled(Option.none())
+  })
+
+  return yield* transactions
+    .companyExclusive(companyId, () =>
+      Effect.gen(function* () {
+        yield* beforeSettle
+        const nameTaken = Option.isSome(yield* store.inspect(copy))
+        const still = Leftover.settle({ ...facts, nameTaken }, settings.grace)
+        return still._tag === move ? yield* rename : changed
+      })
+    )
+    .pipe(
+      Effect.tap(() => afterSettle),
+      Effect.uninterruptible,
+      Effect.catchTags({
+        CompanyBusy: () => Effect.succeed(kept({ _tag: "CompanyBusy" })),
+        DatabaseError: (error: DatabaseError.DatabaseError) =>
+          // Whatever name the folder has now, the next pass decides anew.
+          error.retryable || error.reason._tag === "CommitUnknown"
+            ? Effect.as(Effect.logWarning(`a leftover stays: ${error.message}`), kept({ _tag: "LockLost" }))
+            : Effect.fail(error)
+      })
+    )
+})
