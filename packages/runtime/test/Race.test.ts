@@ -1,5 +1,5 @@
 import { assert, layer } from "@effect/vitest"
-import { Effect, Fiber, Random } from "effect"
+import { Deferred, Effect, Fiber, Random } from "effect"
 import { SkillVersionCache } from "../src/index.ts"
 import { contentsOf, leftovers, pathOf, prepare, short, standard } from "./support/Copies.ts"
 import * as World from "./support/World.ts"
@@ -16,7 +16,7 @@ layer(World.layer({ settings: { grace: 0 } }), { excludeTestServices: true })("r
       const { companyId, copies } = yield* World.skill({ versions: 2 })
       const paths = yield* Effect.forEach(copies, pathOf)
       const counts = { restored: 0, found: 0, evicted: 0 }
-      let running = true
+      const over = yield* Deferred.make<void>()
 
       const preparing = Effect.gen(function* () {
         const cache = yield* SkillVersionCache.SkillVersionCache
@@ -26,8 +26,8 @@ layer(World.layer({ settings: { grace: 0 } }), { excludeTestServices: true })("r
           const verify = (yield* Random.nextBoolean) ? "digest" : "shape"
           const [prepared] = yield* prepare(companyId, [copies[index]!.versionId], { runId, verify })
           assert.isDefined(prepared)
-          assert.match(short(prepared!), /^Ready/, JSON.stringify(prepared))
-          if (short(prepared!) === "Ready") counts.found += 1
+          assert.match(short(prepared), /^Ready/, JSON.stringify(prepared))
+          if (short(prepared) === "Ready") counts.found += 1
           else counts.restored += 1
           for (let look = 0; look < 10; look++) {
             assert.deepStrictEqual(contentsOf(paths[index]!), standard(index + 1))
@@ -38,7 +38,7 @@ layer(World.layer({ settings: { grace: 0 } }), { excludeTestServices: true })("r
       }).pipe(World.elsewhere({ settings: { grace: 0 } }))
 
       const sweeping = Effect.gen(function* () {
-        while (running) {
+        while (!(yield* Deferred.isDone(over))) {
           for (const { report } of yield* World.sweep({ companyId })) {
             assert.strictEqual(report.errors, 0)
             counts.evicted += report.evicted
@@ -52,7 +52,7 @@ layer(World.layer({ settings: { grace: 0 } }), { excludeTestServices: true })("r
         { concurrency: preparers }
       ).pipe(
         Effect.raceFirst(Effect.andThen(Fiber.join(sweepers), Effect.die("the sweeps ended"))),
-        Effect.ensuring(Effect.sync(() => (running = false)))
+        Effect.ensuring(Deferred.succeed(over, undefined))
       )
       yield* Fiber.join(sweepers)
       assert.isAbove(counts.restored, 0)

@@ -217,7 +217,7 @@ const attemptSome = Effect.fnUntraced(function* (
     result: Made
   ) {
     // Whatever took the name meanwhile has not been looked at: it may be altered, or half written.
-    if ((yield* store.publish(staged)) === "exists" && staged.path === "") return false
+    if ((yield* store.publish(staged)) === "exists") return false
     made.set(copy.versionId, result)
     return true
   })

@@ -94,7 +94,7 @@ export const during =
 
 /** Runs an effect while a preparation holds the lock of a company, or a deletion its trash lock. */
 export const holding =
-  (companyId: Ids.CompanyId, space: "companyShared" | "trash" = "companyShared") =>
+  (companyId: Ids.CompanyId, space: "companyShared" | "companyExclusive" | "trash" = "companyShared") =>
   <A, E, R>(self: Effect.Effect<A, E, R>) =>
     Effect.gen(function* () {
       const transactions = yield* Transactions.Transactions
@@ -106,8 +106,7 @@ export const holding =
         )
       )
       yield* Deferred.await(entered)
-      const value = yield* self
-      yield* Deferred.succeed(released, undefined)
+      const value = yield* Effect.ensuring(self, Deferred.succeed(released, undefined))
       yield* Fiber.join(holder)
       return value
     })
@@ -137,4 +136,10 @@ export const tables = Effect.gen(function* () {
     )
   }
   return contents
+})
+
+/** Makes a version the current one of its skill. */
+export const setCurrent = Effect.fnUntraced(function* ({ skillId, versionId }: VersionStore.CopyRef) {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql`update company_skills set current_version_id = ${versionId}::uuid where id = ${skillId}::uuid`
 })
