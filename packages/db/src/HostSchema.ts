@@ -285,7 +285,7 @@ export const layer: Layer.Layer<HostSchema, DatabaseError, SqlClient.SqlClient |
             if (!row.select) missing.push({ table: name, right: "SELECT", purpose: "reclaim" })
             if (table === "adoption") continue
             if (!row.insert) missing.push({ table: name, right: "INSERT", purpose: "reclaim" })
-            if (!row.update && table !== "journal" && table !== "run_pins") {
+            if (!row.update && table !== "journal") {
               missing.push({ table: name, right: "UPDATE", purpose: "reclaim" })
             }
             if (!row.delete) missing.push({ table: name, right: "DELETE", purpose: "reclaim" })

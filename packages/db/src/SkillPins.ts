@@ -419,10 +419,12 @@ export const layer: Layer.Layer<
       yield* run(
         operation,
         sql`insert into reclaim.run_pins (run_id, company_id, skill_id, version_id, recorded_at)
-            select ${runId}::uuid, ${companyId}::uuid, p.skill_id, p.version_id, ${now}::timestamptz
+            select distinct ${runId}::uuid, ${companyId}::uuid, p.skill_id, p.version_id, ${now}::timestamptz
             from unnest(${pins.map((pin) => pin.skillId)}::uuid[], ${pins.map((pin) => pin.versionId)}::uuid[])
               as p (skill_id, version_id)
-            on conflict do nothing`
+            -- A run that prepares again before it has a row begins its day anew.
+            on conflict (run_id, version_id, company_id, skill_id)
+              do update set recorded_at = greatest(run_pins.recorded_at, excluded.recorded_at)`
       )
     })
 
@@ -497,11 +499,14 @@ export const layer: Layer.Layer<
           : yield* query(
               Count,
               operation,
-              // The status is looked at once more: a run that was taken up again in between keeps its pins.
+              // Looked at once more: a run that was taken up again in between keeps its pins, and so does one
+              // without a row that prepared in between.
               sql`with gone as (
                     delete from reclaim.run_pins p
                     where p.run_id = any(${over.map((row) => row.runId)}::uuid[])
                       and not exists (select from heartbeat_runs r where r.id = p.run_id and not ${ended})
+                      and (exists (select from heartbeat_runs r where r.id = p.run_id)
+                           or p.recorded_at <= ${DateTime.toDateUtc(DateTime.subtractDuration(now, runlessPin))})
                     returning 1)
                   select count(*)::float8 as "count" from gone`
             )

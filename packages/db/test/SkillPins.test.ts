@@ -77,6 +77,24 @@ layer(adopted())("SkillPins", (it) => {
       })
     )
 
+    it.effect("[S-05] a run without a row that prepares again begins its day anew", () =>
+      Effect.gen(function* () {
+        const owner = yield* Make.company
+        const pins = yield* SkillPins.SkillPins
+        const run = yield* Make.runId
+        const [skillId, versionId] = [yield* Make.skillId, yield* Make.versionId]
+        const { companyShared } = yield* Transactions.Transactions
+        const prepare = companyShared(owner.companyId, () =>
+          pins.record(owner.companyId, run, [{ skillId, versionId }])
+        )
+        yield* prepare
+        yield* at(later("25 hours"))(prepare)
+        yield* at(later("26 hours"))(pins.forget(1000))
+        const facts = yield* at(later("26 hours"))(factsOf(owner.companyId))
+        expect(facts.activeRuns).toEqual(new Map([[versionId, [run]]]))
+      })
+    )
+
     it.effect("[S-05] a pin whose run has no row counts as active for 24 hours", () =>
       Effect.gen(function* () {
         const owner = yield* Make.company
@@ -427,8 +445,17 @@ layer(adopted())("SkillPins", (it) => {
         yield* sql`update native_run_finalizations set lease_expires_at = null where run_id = ${run}::uuid`
         expect(yield* at(later("29 days"))(pins.forget(100))).toBe(0)
         expect((yield* sql`select 1 from reclaim.run_selections`).length).toBe(1)
+        const leased = yield* Make.run(owner, {
+          status: "succeeded",
+          mode: "native",
+          finalization: { phase: "committed", lease: "infinity" }
+        })
+        yield* record(owner.companyId, leased, [])
         yield* at(later("31 days"))(pins.forget(100))
-        expect((yield* sql`select 1 from reclaim.run_selections`).length).toBe(0)
+        const left = yield* sql<{
+          readonly id: string
+        }>`select run_id::text as id from reclaim.run_selections`
+        expect(left.map((row) => row.id)).toEqual([leased])
       })
     )
 
@@ -439,6 +466,10 @@ layer(adopted())("SkillPins", (it) => {
         yield* sql`delete from reclaim.run_pins`
         yield* sql`delete from reclaim.run_selections`
         const owner = yield* Make.company
+        // The oldest pins stay: they must not stand in the way of the others.
+        const retried = yield* Make.run(owner, { status: "failed" })
+        yield* Make.run(owner, { status: "queued", retryOf: retried })
+        yield* at(earlier("1 day"))(record(owner.companyId, retried, [yield* Make.versionId]))
         for (const versions of [[], [], [yield* Make.versionId], [yield* Make.versionId]]) {
           yield* record(owner.companyId, yield* Make.run(owner, { status: "succeeded" }), versions)
         }
