@@ -9,12 +9,13 @@
  *
  * @since 0.1.0
  */
+import { isUtf8 } from "node:buffer"
 
 /** A path: a string is UTF-8, bytes are taken as they are. @category models @since 0.1.0 */
 export type BytePath = string | Uint8Array
 
 const encoder = new TextEncoder()
-const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
+const decoder = new TextDecoder("utf-8", { ignoreBOM: true })
 
 /** The bytes of a path. @category conversions @since 0.1.0 */
 export const bytes = (path: BytePath): Uint8Array => (typeof path === "string" ? encoder.encode(path) : path)
@@ -22,11 +23,7 @@ export const bytes = (path: BytePath): Uint8Array => (typeof path === "string" ?
 /** The path as text, or undefined where it is not UTF-8. @category conversions @since 0.1.0 */
 export const text = (path: BytePath): string | undefined => {
   if (typeof path === "string") return path
-  try {
-    return decoder.decode(path)
-  } catch {
-    return undefined
-  }
+  return isUtf8(path) ? decoder.decode(path) : undefined
 }
 
 const escape = (character: string) => `\\x${character.charCodeAt(0).toString(16).padStart(2, "0")}`

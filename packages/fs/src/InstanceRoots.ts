@@ -13,7 +13,7 @@ import { Context, Effect, Layer, Option, Schema, Stream } from "effect"
 import * as NodePath from "node:path"
 import { text } from "./BytePath.ts"
 import type { FileError } from "./FileError.ts"
-import { PosixFileSystem } from "./PosixFileSystem.ts"
+import { platform, PosixFileSystem } from "./PosixFileSystem.ts"
 
 /**
  * Why no work can be done with the folders that were named, in words for an operator.
@@ -127,8 +127,9 @@ const probeCase = Effect.fnUntraced(function* (skills: string) {
 })
 
 const makeRoots = Effect.fnUntraced(function* (options: Options) {
-  if (process.platform !== "linux" && process.platform !== "darwin") {
-    return yield* refuse(`Reclaim runs on Linux and macOS, not on ${process.platform}`)
+  const system = yield* platform
+  if (system !== "linux" && system !== "darwin") {
+    return yield* refuse(`Reclaim runs on Linux and macOS, not on ${system}`)
   }
   if (!NodePath.isAbsolute(options.instance)) {
     return yield* refuse(`the instance folder must be an absolute path: ${options.instance}`)
@@ -174,7 +175,7 @@ const makeRoots = Effect.fnUntraced(function* (options: Options) {
     instance: instance.path,
     skills: skills.path,
     sessions: sessions.path,
-    caseInsensitive: proven ?? process.platform === "darwin"
+    caseInsensitive: proven ?? system === "darwin"
   })
 })
 

@@ -368,6 +368,9 @@ const names = (path: BytePath): Stream.Stream<EntryName, FileError> =>
     )
   )
 
+/** The name that Node gives to the operating system. @category queries @since 0.1.0 */
+export const platform: Effect.Effect<string> = Effect.sync(() => process.platform)
+
 /** The calls of the operating system. @category layers @since 0.1.0 */
 export const layer: Layer.Layer<PosixFileSystem> = Layer.succeed(PosixFileSystem, {
   lstat,

@@ -24,10 +24,12 @@ import { type CodexHome, type CopyComparison, FaultPoint } from "@reclaim/core"
 import { Context, Duration, Effect, Layer, Option, type Scope } from "effect"
 import { type BytePath, bytes, text } from "./BytePath.ts"
 import type { FileError } from "./FileError.ts"
+import { monotonic } from "./internal/treeEngine.ts"
 import type {
   CopyResult,
   RemovalResult,
   ScanResult,
+  SyncResult,
   Task,
   TaskResult,
   UsageResult
@@ -118,7 +120,6 @@ export interface TreeDigest {
 
 /**
  * - `live`: the source may be in use; what changes while it is copied is copied again a few times.
- * - `sync`: force every file and folder to the disk.
  * - `omits`: asked for every entry, by its path below the source; what is left out is not entered.
  *
  * @category models
@@ -126,7 +127,6 @@ export interface TreeDigest {
  */
 export interface CopyOptions {
   readonly live: boolean
-  readonly sync: boolean
   readonly omits?: ((path: CodexHome.HomePath) => boolean) | undefined
 }
 
@@ -176,6 +176,8 @@ export class Trees extends Context.Service<
     ) => Effect.Effect<TreeDigest, FileError>
     /** The digest that a copy of the tree would have. */
     readonly digest: (root: BytePath) => Effect.Effect<TreeDigest, FileError>
+    /** Forces a whole tree to the disk: contents, modes and names. */
+    readonly sync: (root: BytePath) => Effect.Effect<void, FileError>
   }
 >()("@reclaim/fs/Trees") {}
 
@@ -219,6 +221,8 @@ const makeTrees = Effect.fnUntraced(function* (threads: number) {
   const isUsage = (result: TaskResult): result is UsageResult => "sharedBytes" in result
   const isRemoval = (result: TaskResult): result is RemovalResult => "complete" in result
   const isCopy = (result: TaskResult): result is CopyResult => "copiedEntries" in result
+
+  const isSync = (result: TaskResult): result is SyncResult => "syncedEntries" in result
 
   const toDigest = ({ bytes, copiedEntries, sha256 }: CopyResult): TreeDigest => ({
     sha256: `sha256:${sha256}`,
@@ -282,8 +286,7 @@ const makeTrees = Effect.fnUntraced(function* (threads: number) {
       const deadline =
         options?.deadline === undefined
           ? null
-          : process.hrtime.bigint() +
-            Duration.toNanos(options.deadline).pipe(Option.getOrElse(() => 1n << 60n))
+          : monotonic() + Duration.toNanos(options.deadline).pipe(Option.getOrElse(() => 1n << 60n))
       const first = yield* removeSome(root, deadline, 1)
       yield* betweenEntries
       if (first.complete || first.removedEntries === 0) return first
@@ -294,7 +297,7 @@ const makeTrees = Effect.fnUntraced(function* (threads: number) {
         reclaimedBytes: first.reclaimedBytes + rest.reclaimedBytes
       }
     }),
-    copy: (source, target, { live, omits, sync }) =>
+    copy: (source, target, { live, omits }) =>
       Effect.map(
         perform(
           {
@@ -302,7 +305,6 @@ const makeTrees = Effect.fnUntraced(function* (threads: number) {
             root: latin1(source),
             target: latin1(target),
             live,
-            sync,
             asks: omits !== undefined
           },
           isCopy,
@@ -317,7 +319,13 @@ const makeTrees = Effect.fnUntraced(function* (threads: number) {
         ),
         toDigest
       ),
-    digest: (root) => Effect.map(perform({ _tag: "Digest", root: latin1(root) }, isCopy), toDigest)
+    digest: (root) => Effect.map(perform({ _tag: "Digest", root: latin1(root) }, isCopy), toDigest),
+    sync: (root) =>
+      Effect.forEach(
+        Array.from({ length: threads }, (_, part) => part),
+        (part) => perform({ _tag: "Sync", root: latin1(root), part, parts: threads }, isSync),
+        { concurrency: "unbounded", discard: true }
+      )
   })
 })
 

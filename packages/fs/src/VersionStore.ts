@@ -226,8 +226,8 @@ export class VersionStore extends Context.Service<
       contents: Stream.Stream<FileContent, E, R>
     ) => Effect.Effect<Staged, FileError | StagingLost | WrongContents | E, R | Scope.Scope>
     /**
-     * Gives a staged copy its name. `exists`: a copy has it already, and the staged one is discarded. An
-     * empty folder with that name is replaced.
+     * Gives a staged copy its name. `exists`: a copy has it already, and the end of the scope discards the
+     * staged one. An empty folder with that name is replaced.
      */
     readonly publish: (
       staged: Staged
@@ -544,9 +544,11 @@ const makeStore = Effect.gen(function* () {
         Effect.fail(error.code === "ENOENT" ? new StagingLost({ path: staged.path }) : error)
       )
     )
-    unpublished.delete(staged.path)
-    if (outcome === "exists") yield* discard(staged)
-    else yield* FaultPoints.restoreAfterPublish
+    // A staged copy that is not needed is discarded at the end of its scope, without the caller's lock.
+    if (outcome === "published") {
+      unpublished.delete(staged.path)
+      yield* FaultPoints.restoreAfterPublish
+    }
     return outcome
   }, Effect.uninterruptible)
 

@@ -191,13 +191,14 @@ describe("treeEngine", () => {
     Effect.gen(function* () {
       const folder = yield* tempFolder
       const root = `${folder}/tree`
-      write(root, { "a/file": "one", plain: "two" })
+      // Not at the top, whose own times are compared in the end.
+      write(root, { "sub/a/file": "one", "sub/plain": "two" })
       write(folder, { "other/file": "one", same: "two" })
       const replace = (name: string, by: string): Partial<Calls> => ({
         openSync: (path, flags, mode) => {
           if (String(path).endsWith(`/${name}`) && Fs.existsSync(by)) {
-            Fs.renameSync(`${root}/${name}`, `${by}.old`)
-            Fs.renameSync(by, `${root}/${name}`)
+            Fs.renameSync(`${root}/sub/${name}`, `${by}.old`)
+            Fs.renameSync(by, `${root}/sub/${name}`)
           }
           return Fs.openSync(path, flags, mode)
         }
@@ -336,6 +337,30 @@ describe("treeEngine", () => {
       assert.isBelow(Math.max(...longest), 1024)
       write(root, { "a/b": "x" })
       assert.strictEqual(run(plain).engine.scan(root, { digests: true, entries: false }).entries, 2)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-07] keeps few descriptors open, however deep a tree is", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      Fs.mkdirSync(`${root}${"/d".repeat(500)}`, { recursive: true })
+      let open = 0
+      let most = 0
+      const { engine } = run({
+        openSync: around(Fs.openSync, (_path, proceed) => {
+          const descriptor = proceed()
+          open += 1
+          most = Math.max(most, open)
+          return descriptor
+        }),
+        closeSync: around(Fs.closeSync, (_descriptor, proceed) => {
+          open -= 1
+          return proceed()
+        })
+      })
+      const removal = engine.remove(root, everything)
+      assert.deepStrictEqual([removal.complete, removal.removedEntries, open], [true, 501, 0])
+      assert.isAtMost(most, 70)
     }).pipe(Effect.scoped)
   )
 

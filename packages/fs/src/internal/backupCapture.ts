@@ -253,13 +253,13 @@ export const make = Effect.fnUntraced(function* (options: {
       }
       const digest = yield* trees.copy(path, `${pending}/${name}`, {
         live: true,
-        sync: true,
         omits: select === undefined ? undefined : omits
       })
       bytes += digest.bytes
       directories.push({ name, sha256: digest.sha256, bytes: Number(digest.bytes) })
       yield* FaultPoints.captureAfterSource
     }
+    yield* trees.sync(pending)
     const [first, ...rest] = directories
     if (first === undefined) return yield* Effect.die("a source without a digest")
     const manifest = manifestOf(identity, [first, ...rest], yield* DateTime.now)

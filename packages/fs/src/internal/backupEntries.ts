@@ -197,15 +197,18 @@ export const inspect = Effect.fnUntraced(function* (posix: Posix, sessions: stri
 
   let current = Option.none<Backup>()
   let previous = Option.none<Backup>()
-  const leftovers: { [Kind in LeftoverKind]: Array<Leftover<Kind>> } = {
-    Pending: [],
-    Retiring: [],
-    Expired: []
-  }
-  const add = <Kind extends LeftoverKind>(kind: Kind, found: Backup) => {
-    const leftover: Leftover<Kind> = { ...found, kind }
-    const list: Array<Leftover<Kind>> = leftovers[kind]
-    list.push(leftover)
+  const retiring: Array<Leftover<"Retiring">> = []
+  const expired: Array<Leftover<"Expired">> = []
+  const pending: Array<Leftover<"Pending">> = []
+  const add = (kind: LeftoverKind, found: Backup) => {
+    switch (kind) {
+      case "Retiring":
+        return retiring.push({ ...found, kind })
+      case "Expired":
+        return expired.push({ ...found, kind })
+      case "Pending":
+        return pending.push({ ...found, kind })
+    }
   }
   if (Option.isSome(inside)) {
     yield* posix.names(backups).pipe(
@@ -239,9 +242,9 @@ export const inspect = Effect.fnUntraced(function* (posix: Posix, sessions: stri
     cleanupActivation: Option.isSome(top) ? yield* cleanupActivation : false,
     current,
     previous,
-    retiring: leftovers.Retiring,
-    expired: leftovers.Expired,
-    pending: leftovers.Pending,
+    retiring,
+    expired,
+    pending,
     obstacles
   }
   return state

@@ -133,8 +133,7 @@ export const make = (options: {
     for (const directory of manifest.success.directories) {
       const copied = yield* Effect.result(
         trees.copy(`${candidate.path}/${directory.name}`, `${staging}/${directory.name}`, {
-          live: false,
-          sync: false
+          live: false
         })
       )
       if (Result.isFailure(copied)) return failed(copied.failure.message)
@@ -205,6 +204,7 @@ export const make = (options: {
             yield* FaultPoints.backupRestoreAfterFolder
             const filled = yield* fill(candidate, staging)
             if (filled._tag === "Failed") return filled
+            yield* trees.sync(staging)
             yield* publish(staging)
             return filled
           }),
@@ -223,6 +223,7 @@ export const make = (options: {
       const outcome = yield* attempt(next)
       if (outcome._tag === "Staged") {
         yield* FaultPoints.backupRestoreAfterPublish
+        yield* posix.syncDirectory(target.parent)
         const restored: Restored = { scope, from: next.from, path: target.path, bytes: outcome.bytes }
         return restored
       }

@@ -15,7 +15,7 @@
 import { createHash, type Hash } from "node:crypto"
 import type { BigIntStats } from "node:fs"
 import type { Environment, Folder } from "./treeEngine.ts"
-import { askSize, type CopyResult, type EntryKind } from "./treeProtocol.ts"
+import { askSize, type CopyResult, type EntryKind, type SyncResult } from "./treeProtocol.ts"
 
 /** What the engine around this one lends. */
 export interface Ground {
@@ -37,6 +37,11 @@ export interface Ground {
   readonly show: (path: string) => string
   readonly step: () => void
   readonly text: (path: string) => string | null
+  readonly walk: (
+    operation: string,
+    rootPath: string,
+    visit: (path: string, address: string, stat: BigIntStats, kind: EntryKind) => void
+  ) => void
   readonly unchanged: (left: BigIntStats, right: BigIntStats) => boolean
 }
 
@@ -46,8 +51,6 @@ export type Omits = (paths: ReadonlyArray<string>) => ReadonlyArray<boolean>
 export interface CopyOptions {
   /** Whether the source may be in use: only then anything is ever copied anew. */
   readonly live: boolean
-  /** Whether everything is forced to the disk. */
-  readonly sync: boolean
   readonly omits: Omits | null
 }
 
@@ -96,6 +99,7 @@ export const make = (environment: Environment, ground: Ground) => {
     COPYFILE_EXCL,
     COPYFILE_FICLONE_FORCE,
     O_CREAT,
+    O_DIRECTORY,
     O_EXCL,
     O_NOFOLLOW,
     O_NONBLOCK,
@@ -164,7 +168,6 @@ export const make = (environment: Environment, ground: Ground) => {
     const finish = (descriptor: number, stat: BigIntStats) => {
       calls.fchmodSync(descriptor, Number(stat.mode & 0o7777n))
       calls.futimesSync(descriptor, seconds(stat.atimeNs), seconds(stat.mtimeNs))
-      if (options.sync) calls.fsyncSync(descriptor)
     }
 
     const writeAll = (descriptor: number, chunk: Buffer, length: number) => {
@@ -510,7 +513,37 @@ export const make = (environment: Environment, ground: Ground) => {
     copy: (rootPath: string, targetPath: string, options: CopyOptions) =>
       transfer("copy", rootPath, targetPath, options),
     /** The digest that a copy of a tree would have. */
-    digestTree: (rootPath: string) =>
-      transfer("digest", rootPath, null, { live: false, sync: false, omits: null })
+    digestTree: (rootPath: string) => transfer("digest", rootPath, null, { live: false, omits: null }),
+    /**
+     * Forces every `parts`-th entry of a tree to the disk, from the `part`-th on. Tasks that do this at once
+     * share the commits of the file system's journal, which one after the other would wait for.
+     */
+    sync: (rootPath: string, part: number, parts: number): SyncResult => {
+      let met = 0
+      let syncedEntries = 0
+      const force = (descriptor: number) => {
+        calls.fsyncSync(descriptor)
+        syncedEntries += 1
+      }
+      ground.walk("sync", rootPath, (_path, address, _stat, kind) => {
+        met += 1
+        if ((kind !== "file" && kind !== "directory") || met % parts !== part) return
+        const flags = kind === "directory" ? O_DIRECTORY : 0
+        const descriptor = calls.openSync(native(address), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | flags)
+        try {
+          force(descriptor)
+        } finally {
+          calls.closeSync(descriptor)
+        }
+      })
+      if (part > 0) return { syncedEntries }
+      const root = ground.openRoot("sync", rootPath)
+      try {
+        attempt("sync", show(rootPath), () => force(root.descriptor))
+      } finally {
+        calls.closeSync(root.descriptor)
+      }
+      return { syncedEntries }
+    }
   }
 }

@@ -66,6 +66,9 @@ export interface Environment {
   readonly wallClock: () => number
 }
 
+/** Nanoseconds on a clock that all threads of the process share and that nobody sets. */
+export const monotonic = (): bigint => process.hrtime.bigint()
+
 export class Cancelled extends Error {}
 
 export class TreeError extends Error {
@@ -705,7 +708,7 @@ export const make = (environment: Environment) => {
     }
   }
 
-  const { copy, digestTree } = CopyEngine.make(environment, {
+  const { copy, digestTree, sync } = CopyEngine.make(environment, {
     attempt,
     attemptAt,
     codeOf,
@@ -727,8 +730,9 @@ export const make = (environment: Environment) => {
     show,
     step,
     text,
-    unchanged
+    unchanged,
+    walk: (operation, path, visit) => void walk(operation, path, visit)
   })
 
-  return { copy, digestTree, remove, scan, usage }
+  return { copy, digestTree, remove, scan, sync, usage }
 }

@@ -61,7 +61,11 @@ export interface CopyResult {
   readonly copiedEntries: number
 }
 
-export type TaskResult = ScanResult | UsageResult | RemovalResult | CopyResult
+export interface SyncResult {
+  readonly syncedEntries: number
+}
+
+export type TaskResult = ScanResult | UsageResult | RemovalResult | CopyResult | SyncResult
 
 /** Paths travel as strings of one character per byte (latin1), which is lossless and cheap to join. */
 export type Task =
@@ -86,11 +90,12 @@ export type Task =
       readonly root: string
       readonly target: string
       readonly live: boolean
-      readonly sync: boolean
       /** Whether the thread asks what to leave out. */
       readonly asks: boolean
     }
   | { readonly _tag: "Digest"; readonly root: string }
+  /** One of several tasks that force a tree to the disk together. */
+  | { readonly _tag: "Sync"; readonly root: string; readonly part: number; readonly parts: number }
 
 export interface Request {
   readonly task: Task

@@ -85,12 +85,14 @@ const perform = ({ cells, task, verdicts }: Request): Response => {
       case "Remove":
         return { _tag: "Done", result: engine.remove(task.root, task) }
       case "Copy": {
-        const { live, sync } = task
+        const { live } = task
         const omits = task.asks ? ask : null
-        return { _tag: "Done", result: engine.copy(task.root, task.target, { live, sync, omits }) }
+        return { _tag: "Done", result: engine.copy(task.root, task.target, { live, omits }) }
       }
       case "Digest":
         return { _tag: "Done", result: engine.digestTree(task.root) }
+      case "Sync":
+        return { _tag: "Done", result: engine.sync(task.root, task.part, task.parts) }
     }
   } catch (cause) {
     if (cause instanceof Cancelled) return { _tag: "Cancelled" }
