@@ -3,13 +3,16 @@ import { SkillPins } from "@reclaim/db"
 import { type CopyRef, VersionStore } from "@reclaim/fs"
 import { Array as Arr, Effect, Option } from "effect"
 import { ensure } from "./restoration.ts"
+import type { DatabaseFailure, Services } from "./services.ts"
 
 /**
  * Restores copies that active runs pin and that are missing: a process that was killed between the rename
  * and its undo leaves such a hole. Returns how many came back; what cannot come back is logged. A company
  * that cannot be asked now is logged too, and does not hold up the others.
  */
-export const heal = Effect.fnUntraced(function* (companyId: Ids.CompanyId | undefined) {
+export const heal = Effect.fnUntraced(function* (
+  companyId: Ids.CompanyId | undefined
+): Effect.fn.Return<number, DatabaseFailure, Services> {
   const pins = yield* SkillPins.SkillPins
   const store = yield* VersionStore.VersionStore
   const pinned = new Map((yield* pins.activePins(companyId)).map((pin) => [pin.versionId, pin]))

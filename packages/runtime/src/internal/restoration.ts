@@ -5,6 +5,7 @@ import type { PosixFileSystem } from "@reclaim/fs"
 import { Array as Arr, type DateTime, Duration, Effect, Option, Result, Stream } from "effect"
 import { ServerName } from "../ServerName.ts"
 import { obstacleOf } from "./examination.ts"
+import type { DatabaseFailure, Services } from "./services.ts"
 
 /** Why a version has no copy that a run could use. */
 export type MissingReason = VersionReason.VersionReason | VersionReason.VersionSkip
@@ -307,7 +308,7 @@ export const ensure = Effect.fnUntraced(function* (
   companyId: Ids.CompanyId,
   copies: ReadonlyArray<CopyRef.CopyRef>,
   options: Options
-) {
+): Effect.fn.Return<ReadonlyArray<Outcome>, DatabaseFailure, Services> {
   const catalog = yield* SkillCatalog.SkillCatalog
   const roots = yield* InstanceRoots.InstanceRoots
   const manifests = yield* catalog.manifests(

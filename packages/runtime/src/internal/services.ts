@@ -1,4 +1,12 @@
-import { DatabaseClock, HostSchema, Journal, SkillCatalog, SkillPins, Transactions } from "@reclaim/db"
+import {
+  DatabaseClock,
+  type DatabaseError,
+  HostSchema,
+  Journal,
+  SkillCatalog,
+  SkillPins,
+  Transactions
+} from "@reclaim/db"
 import { AccessRecords, InstanceRoots, Trees, VersionStore } from "@reclaim/fs"
 import { Context, Effect } from "effect"
 
@@ -14,6 +22,12 @@ export type Services =
   | Transactions.Transactions
   | Trees.Trees
   | VersionStore.VersionStore
+
+/** What the database can put in the way of any of them. */
+export type DatabaseFailure =
+  | DatabaseError.DatabaseError
+  | DatabaseError.NestedTransaction
+  | HostSchema.NotAdopted
 
 /**
  * Captures exactly these services, and nothing else of the fiber that builds the layer: a call must run
