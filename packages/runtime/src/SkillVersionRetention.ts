@@ -117,7 +117,8 @@ export class SweepInProgress extends Schema.TaggedError<SweepInProgress>()("Swee
 
 /** A batch limit outside of 1 to 50. @category errors @since 0.1.0 */
 export class InvalidBatchLimit extends Schema.TaggedError<InvalidBatchLimit>()("InvalidBatchLimit", {
-  value: Schema.Finite
+  /** As it was given; it may be no number at all. */
+  value: Schema.String
 }) {
   override get message() {
     return `a batch takes 1 to ${maxBatch} entries, not ${this.value}`
@@ -162,24 +163,21 @@ const journalKept = Duration.days(90)
 const forgetLimit = 1000
 
 /**
- * What a pass does besides its entries, once, before them. Where it cannot be done now, the next pass does
- * it: a company that is busy, or a database without room, must not stop the cleanup.
+ * What a pass does besides its entries, once, before them. Returns how many copies came back. What cannot
+ * be done now is left to the next pass: neither a busy company nor a full database stops the cleanup.
  */
 const housekeeping = Effect.fnUntraced(function* (companyId: Ids.CompanyId | undefined) {
   const pins = yield* SkillPins.SkillPins
   const journal = yield* Journal.Journal
   const clock = yield* DatabaseClock.DatabaseClock
-  let errors = 0
   const orLater = <E, R>(what: string, effect: Effect.Effect<number, E | DatabaseError.DatabaseError, R>) =>
-    Effect.catchIf(effect, canWait, (error) => {
-      errors += 1
-      return Effect.as(Effect.logWarning(`${what} has to wait: ${error.message}`), 0)
-    })
+    Effect.catchIf(effect, canWait, (error) =>
+      Effect.as(Effect.logWarning(`${what} has to wait: ${error.message}`), 0)
+    )
   yield* orLater("forgetting runs", pins.forget(forgetLimit))
   const before = DateTime.subtractDuration(yield* clock.now, journalKept)
   yield* orLater("pruning the journal", journal.prune(before))
-  const healed = yield* orLater("healing", heal(companyId))
-  return { healed, errors }
+  return yield* orLater("healing", heal(companyId))
 })
 
 const isDatabaseError = Schema.is(DatabaseError.DatabaseError)
@@ -225,7 +223,7 @@ const sweepWith = Effect.fnUntraced(function* (options: SweepOptions) {
   if (!settings.enabled) return Stream.empty
   const limit = options.batchLimit ?? maxBatch
   if (!Number.isInteger(limit) || limit < 1 || limit > maxBatch)
-    return yield* new InvalidBatchLimit({ value: limit })
+    return yield* new InvalidBatchLimit({ value: String(limit) })
   const dryRun = settings.dryRun || options.dryRun === true
   const scope = companyId ?? "all"
   const after =
@@ -245,15 +243,11 @@ const sweepWith = Effect.fnUntraced(function* (options: SweepOptions) {
   ) {
     const startedAt = yield* Clock.monotonicTimeNanos
     const freeBytesBefore = yield* freeBytes
-    const kept =
-      index === 0 && after === undefined && !dryRun
-        ? yield* housekeeping(companyId)
-        : { healed: 0, errors: 0 }
+    const healed = index === 0 && after === undefined && !dryRun ? yield* housekeeping(companyId) : 0
     const swept = yield* sweepEntries(entries, { dryRun })
     const report = VersionReport.VersionReport.make({
       ...swept,
-      healed: kept.healed,
-      errors: swept.errors + kept.errors,
+      healed,
       durationMillis: Number(((yield* Clock.monotonicTimeNanos) - startedAt) / 1_000_000n),
       freeBytesBefore,
       freeBytesAfter: yield* freeBytes

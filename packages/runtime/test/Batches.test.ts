@@ -4,7 +4,7 @@ import { AccessRecords, VersionStore } from "@reclaim/fs"
 import { Context, Effect, Exit, Layer, Logger, Option, References, Stream } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import * as Fs from "node:fs"
-import { SkillVersionCache, SkillVersionRetention } from "../src/index.ts"
+import { SkillVersionCache, SkillVersionRetention, SkillVersions } from "../src/index.ts"
 import * as Sweeping from "./support/Sweeping.ts"
 import * as World from "./support/World.ts"
 
@@ -331,6 +331,48 @@ layer(World.layer(), { excludeTestServices: true })("batches", (it) => {
         }
         assert.strictEqual(counts[0], counts[1])
       })
+    )
+
+    it.effect("[D-03] a sweep never holds more than two", () =>
+      Effect.gen(function* () {
+        const made = yield* Sweeping.idleSkill({ versions: 6 })
+        const other = yield* World.skill({ versions: 2 })
+        yield* Sweeping.place(other.copies)
+        yield* World.advance("1 hour")
+        const sql = yield* SqlClient.SqlClient
+        const backends = Effect.map(
+          sql<{ readonly pid: number }>`select pid from pg_stat_activity where datname = current_database()`,
+          (rows) => rows.map(({ pid }) => pid)
+        )
+        const before = yield* backends
+        // A pool of its own opens a connection whenever none is free, and keeps it.
+        const opened = yield* World.elsewhere({ pool: { maxConnections: 10, minConnections: 0 } })(
+          Effect.gen(function* () {
+            const batches = yield* World.sweep()
+            assert.isAbove(
+              batches.reduce((sum, { report }) => sum + report.evicted, 0),
+              7
+            )
+            return (yield* backends).filter((pid) => !before.includes(pid))
+          })
+        )
+        assert.isTrue(opened.length >= 1 && opened.length <= 2, String(opened.length))
+        assert.strictEqual(yield* World.isThere(made.copies[0]!), false)
+      })
+    )
+
+    it.effect(
+      "[W-01] composes on a host's client; building it asks what the database offers, and no more",
+      () =>
+        Effect.gen(function* () {
+          const host = yield* Effect.context<Layer.Services<typeof SkillVersions.layer>>()
+          const { statements } = yield* World.statementsOf(
+            Effect.scoped(Effect.provideContext(Layer.build(Layer.fresh(SkillVersions.layer)), host))
+          )
+          const asked = statements.filter((text) => !/^(BEGIN|COMMIT|select set_config)/.test(text))
+          assert.strictEqual(asked.length, 1)
+          assert.notMatch(asked[0]!, /insert|update|delete|advisory/i)
+        })
     )
 
     it.effect("[W-01] nothing is asked and nothing is started when the layer is built", () =>

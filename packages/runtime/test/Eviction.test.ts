@@ -119,6 +119,29 @@ layer(World.layer(), { excludeTestServices: true })("evicting", (it) => {
       )
     }
 
+    it.effect("[S-21] what is taken back before the commit is taken back while the lock is still held", () =>
+      Effect.gen(function* () {
+        const context = yield* Effect.context<SqlClient.SqlClient>()
+        for (const change of ["the top folder", "the facts"]) {
+          const made = yield* Sweeping.idleSkill({ versions: 1 })
+          let locks = -1
+          const look = Effect.map(Sweeping.unfinished, (found) => {
+            locks = found.locks
+          }).pipe(Effect.orDie, Effect.provideContext(context))
+          const meddle = Effect.gen(function* () {
+            if (change === "the facts") return yield* Sweeping.setCurrent(made.copies[0]!)
+            Fs.writeFileSync(`${yield* whereItIs(made)}/mine`, "")
+          })
+          const sweep = World.sweepOnce({ companyId: made.companyId }).pipe(
+            Sweeping.during("evict.afterRename", meddle)
+          )
+          const report = yield* Sweeping.also("evict.beforeUndo", look)(sweep)
+          assert.deepStrictEqual(report.skipped, { ChangedMeanwhile: 1 })
+          assert.strictEqual(locks, 1)
+        }
+      })
+    )
+
     it.effect("[S-21] a copy that is swapped for another one before the lock is not moved", () =>
       Effect.gen(function* () {
         const made = yield* Sweeping.idleSkill({ versions: 1 })
@@ -264,15 +287,22 @@ layer(World.layer(), { excludeTestServices: true })("evicting", (it) => {
     it.effect("[S-24] a company whose lock is held is skipped for the rest of the batch, at once", () =>
       Effect.gen(function* () {
         const made = yield* Sweeping.idleSkill({ versions: 5 })
+        const busy = Effect.gen(function* () {
+          const { statements, value } = yield* World.statementsOf(
+            World.sweepOnce({ companyId: made.companyId })
+          ).pipe(Sweeping.holding(made.companyId))
+          assert.deepStrictEqual(value.skipped, { CompanyBusy: 5 })
+          assert.strictEqual(value.errors, 0)
+          // Tried once, never queued for, and not asked again.
+          assert.strictEqual(
+            statements.filter((text) => text.includes("pg_try_advisory_xact_lock")).length,
+            1
+          )
+        })
+        yield* busy
         const leftover = yield* Sweeping.leftoverPath(made.copies[0]!, "evicting")
         Fs.renameSync(yield* Sweeping.pathOf(made.copies[0]!), leftover)
-        const { statements, value } = yield* World.statementsOf(
-          World.sweepOnce({ companyId: made.companyId })
-        ).pipe(Sweeping.holding(made.companyId))
-        assert.deepStrictEqual(value.skipped, { CompanyBusy: 5 })
-        assert.strictEqual(value.errors, 0)
-        // Tried once, never queued for, and not asked again.
-        assert.strictEqual(statements.filter((text) => text.includes("pg_try_advisory_xact_lock")).length, 1)
+        yield* busy
         const report = yield* World.sweepOnce({ companyId: made.companyId })
         assert.deepStrictEqual([report.evicted, report.settled], [4, 1])
       })

@@ -9,16 +9,26 @@ import { ServerName } from "../src/index.ts"
 import * as Sweeping from "./support/Sweeping.ts"
 import * as World from "./support/World.ts"
 
-const disk = { full: false }
+const disk = { full: false, failing: false }
 
 /** While the disk is full, nothing can be made or written; renaming and unlinking work. */
-const full = layerFaulty(
-  (["writeNew", "makeDirectory", "link", "makeLink"] as const).map((method) => ({
+const full = layerFaulty([
+  ...(["writeNew", "makeDirectory", "link", "makeLink"] as const).map((method) => ({
     method,
     matches: () => disk.full,
     code: "ENOSPC"
-  }))
-)
+  })),
+  {
+    method: "rename",
+    matches: (path) => {
+      const fails = disk.failing && path.includes("/.evicting-")
+      // Once: what tries again at once would succeed.
+      if (fails) disk.failing = false
+      return fails
+    },
+    code: "EIO"
+  }
+])
 
 const whileFull = <A, E, R>(self: Effect.Effect<A, E, R>) =>
   Effect.acquireUseRelease(
@@ -52,6 +62,23 @@ layer(World.layer({ posix: full }), { excludeTestServices: true })("a full disk"
         assert.strictEqual(report.errors, 1)
         yield* World.advance("2 hours")
       }
+    })
+  )
+
+  it.effect("[S-21] [S-22] an eviction that cannot go on after its commit is settled by a later sweep", () =>
+    Effect.gen(function* () {
+      const made = yield* Sweeping.idleSkill({ versions: 1 })
+      const [copy] = made.copies
+      disk.failing = true
+      const report = yield* World.sweepOnce({ companyId: made.companyId }).pipe(
+        Effect.ensuring(Effect.sync(() => void (disk.failing = false)))
+      )
+      assert.deepStrictEqual([report.evicted, report.undone], [0, 0])
+      assert.deepStrictEqual(report.skipped, { Unreadable: 1 })
+      assert.match((yield* Sweeping.siblings(copy!)).join(), /^\.evicting-/)
+      assert.strictEqual((yield* World.sweepOnce({ companyId: made.companyId })).settled, 1)
+      assert.isTrue(yield* World.isThere(copy!))
+      assert.deepStrictEqual(yield* Sweeping.events(copy!), ["evicted", "undone"])
     })
   )
 

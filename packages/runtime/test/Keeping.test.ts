@@ -1,5 +1,5 @@
 import { assert, describe, layer } from "@effect/vitest"
-import { type Ids, VersionReason } from "@reclaim/core"
+import { Ids, type VersionReason } from "@reclaim/core"
 import { Holds, SkillPins } from "@reclaim/db"
 import { AccessRecords } from "@reclaim/fs"
 import { DateTime, Effect, Option, Stream } from "effect"
@@ -42,21 +42,21 @@ const reasons = {
       const set = (id: string | null) =>
         sql`update company_skills set current_version_id = ${id}::uuid where id = ${made.skillId}::uuid`
       yield* set(first(made).versionId)
-      return set(null)
+      return { release: set(null) }
     })
   },
   "[S-11] ActiveRun": {
     tag: "ActiveRun",
     hold: Effect.fnUntraced(function* (made: Made) {
       const runId = yield* selected(made, { status: "running", started: true }, [first(made)])
-      return finish(runId, "succeeded")
+      return { release: finish(runId, "succeeded") }
     })
   },
   "[S-11] ActiveRun (a status that nobody knows)": {
     tag: "ActiveRun",
     hold: Effect.fnUntraced(function* (made: Made) {
       const runId = yield* selected(made, { status: "pondering", started: true }, [first(made)])
-      return finish(runId, "interrupted")
+      return { release: finish(runId, "interrupted") }
     })
   },
   "[S-12] UnsettledRecovery (native, no finalization)": {
@@ -64,7 +64,7 @@ const reasons = {
     hold: Effect.fnUntraced(function* (made: Made) {
       const runId = yield* selected(made, { status: "failed", mode: "native" }, [first(made)])
       const sql = yield* SqlClient.SqlClient
-      return sql`update heartbeat_runs set runtime_mode = 'legacy' where id = ${runId}::uuid`
+      return { release: sql`update heartbeat_runs set runtime_mode = 'legacy' where id = ${runId}::uuid` }
     })
   },
   "[S-12] UnsettledRecovery (a retry is scheduled)": {
@@ -72,7 +72,7 @@ const reasons = {
     hold: Effect.fnUntraced(function* (made: Made) {
       const runId = yield* selected(made, { status: "failed" }, [first(made)])
       const retry = yield* Fixtures.run(made, { status: "scheduled_retry", retryOf: runId })
-      return finish(retry, "cancelled")
+      return { release: finish(retry, "cancelled") }
     })
   },
   "[S-13] SelectionUnknown": {
@@ -81,7 +81,7 @@ const reasons = {
     hold: Effect.fnUntraced(function* (made: Made) {
       const runId = yield* Fixtures.run(made, { status: "running", started: true })
       const pins = yield* SkillPins.SkillPins
-      return pins.record(made.companyId, runId, [])
+      return { release: pins.record(made.companyId, runId, []) }
     })
   },
   "[S-14] AgentPin": {
@@ -91,7 +91,7 @@ const reasons = {
       const agentId = yield* Fixtures.agent(made.companyId, {
         paperclipSkillSync: { desiredSkills: [{ versionId: first(made).versionId.toUpperCase() }] }
       })
-      return sql`update agents set adapter_config = '{}'::jsonb where id = ${agentId}::uuid`
+      return { release: sql`update agents set adapter_config = '{}'::jsonb where id = ${agentId}::uuid` }
     })
   },
   "[S-14] AgentPinsUnreadable": {
@@ -100,7 +100,7 @@ const reasons = {
     hold: Effect.fnUntraced(function* (made: Made) {
       const sql = yield* SqlClient.SqlClient
       const agentId = yield* Fixtures.agent(made.companyId, { paperclipSkillSync: 42 })
-      return sql`update agents set adapter_config = '{}'::jsonb where id = ${agentId}::uuid`
+      return { release: sql`update agents set adapter_config = '{}'::jsonb where id = ${agentId}::uuid` }
     })
   },
   "[S-14] TestRun": {
@@ -110,7 +110,7 @@ const reasons = {
       const id = crypto.randomUUID()
       yield* sql`insert into company_skill_test_runs (id, company_id, skill_version_id, status)
         values (${id}::uuid, ${made.companyId}::uuid, ${first(made).versionId}::uuid, 'running')`
-      return sql`update company_skill_test_runs set deleted_at = now() where id = ${id}::uuid`
+      return { release: sql`update company_skill_test_runs set deleted_at = now() where id = ${id}::uuid` }
     })
   },
   "[S-14] Held": {
@@ -119,7 +119,7 @@ const reasons = {
       const holds = yield* Holds.Holds
       const { companyId, versionId } = first(made)
       yield* holds.holdVersion(companyId, versionId, "anna", "the customer asked")
-      return holds.unholdVersion(companyId, versionId)
+      return { release: holds.unholdVersion(companyId, versionId) }
     })
   },
   "[S-16] RecentlyUsed": {
@@ -127,7 +127,7 @@ const reasons = {
     hold: Effect.fnUntraced(function* (made: Made) {
       const { companyId, versionId } = first(made)
       yield* (yield* SkillVersionCache.SkillVersionCache).restore({ companyId, versionId })
-      return World.advance("1 hour")
+      return { release: World.advance("1 hour") }
     })
   }
 } as const
@@ -139,7 +139,7 @@ layer(World.layer(), { excludeTestServices: true })("what stays", (it) => {
         Effect.gen(function* () {
           const made = yield* Sweeping.idleSkill({ versions: 2 })
           const { companyId } = made
-          const release = yield* hold(made)
+          const { release } = yield* hold(made)
           const report = yield* World.sweepOnce({ companyId })
           assert.strictEqual(report.skipped[tag], "both" in rest ? 2 : 1)
           assert.strictEqual(Object.keys(report.skipped).length, 1)
@@ -333,11 +333,7 @@ layer(World.layer(), { excludeTestServices: true })("what stays", (it) => {
         const outside = Fs.mkdtempSync(`${instance}/outside-`)
         Fs.writeFileSync(`${outside}/precious`, "")
         // The copies themselves become a link, a file and a FIFO.
-        const [link, file, fifo] = copies.map(({ versionId }) => `${skill}/${versionId}`) as [
-          string,
-          string,
-          string
-        ]
+        const [link = "", file = "", fifo = ""] = copies.map(({ versionId }) => `${skill}/${versionId}`)
         for (const path of [link, file, fifo]) Fs.rmSync(path, { recursive: true })
         Fs.symlinkSync(outside, link)
         Fs.writeFileSync(file, "")
@@ -402,7 +398,7 @@ layer(World.layer(), { excludeTestServices: true })("what stays", (it) => {
         const agentId = yield* Fixtures.agent(companyId, {
           paperclipSkillSync: { desiredSkills: [{ versionId: pinned.versionId }] }
         })
-        const testRunId = crypto.randomUUID()
+        const testRunId = Ids.TestRunId.make(crypto.randomUUID())
         yield* sql`insert into company_skill_test_runs (id, company_id, skill_version_id, status)
           values (${testRunId}::uuid, ${companyId}::uuid, ${pinned.versionId}::uuid, 'queued')`
         yield* sql`update company_skills set current_version_id = ${pinned.versionId}::uuid
@@ -421,7 +417,7 @@ layer(World.layer(), { excludeTestServices: true })("what stays", (it) => {
           { _tag: "ActiveRun", runIds: [running] },
           { _tag: "UnsettledRecovery", runIds: [failed] },
           { _tag: "AgentPin", agentIds: [agentId] },
-          { _tag: "TestRun", testRunIds: [testRunId as Ids.TestRunId] },
+          { _tag: "TestRun", testRunIds: [testRunId] },
           { _tag: "Held", by: "anna", note: "audit" },
           { _tag: "RecentlyUsed", lastUsedAt: usedAt, eligibleAt: DateTime.add(usedAt, { hours: 1 }) }
         ]

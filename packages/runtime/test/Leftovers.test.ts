@@ -1,6 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { AccessRecords } from "@reclaim/fs"
-import { DateTime, Effect } from "effect"
+import { Clock, DateTime, Effect } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import * as Fs from "node:fs"
 import { MovableClock } from "../src/testing.ts"
@@ -215,22 +215,43 @@ layer(World.layer(), { excludeTestServices: true })("settling what crashed proce
       })
     )
 
-    it.effect(
-      "[S-22] is deleted in many short transactions, and what vanishes counts as somebody else's",
-      () =>
-        Effect.gen(function* () {
-          const made = yield* Sweeping.idleSkill({ versions: 1 })
-          const vanishing = yield* Sweeping.leftoverPath(made.copies[0]!, "trash")
-          Fs.mkdirSync(vanishing)
-          const report = yield* World.sweepOnce({ companyId: made.companyId }).pipe(
-            Sweeping.during(
-              "transaction.afterLock",
-              Effect.sync(() => Fs.rmSync(vanishing, { recursive: true })),
-              "evict.afterTrash"
-            )
+    it.effect("[S-22] that vanishes is somebody else's success", () =>
+      Effect.gen(function* () {
+        const made = yield* Sweeping.idleSkill({ versions: 1 })
+        const vanishing = yield* Sweeping.leftoverPath(made.copies[0]!, "trash")
+        Fs.mkdirSync(vanishing)
+        const report = yield* World.sweepOnce({ companyId: made.companyId }).pipe(
+          Sweeping.during(
+            "transaction.afterLock",
+            Effect.sync(() => Fs.rmSync(vanishing, { recursive: true })),
+            "evict.afterTrash"
           )
-          assert.deepStrictEqual([report.evicted, report.trashFinished, report.errors], [1, 1, 0])
-        })
+        )
+        assert.deepStrictEqual([report.evicted, report.trashFinished, report.errors], [1, 1, 0])
+      })
+    )
+
+    it.effect("[S-22] is deleted in slices, each in a transaction of its own", () =>
+      Effect.gen(function* () {
+        const made = yield* Sweeping.idleSkill({ versions: 1 })
+        for (let index = 0; index < 12; index++) {
+          const trash = yield* Sweeping.leftoverPath(made.copies[0]!, "trash")
+          Fs.mkdirSync(`${trash}/folder`, { recursive: true })
+        }
+        // Each look at the clock takes 100 ms: a slice of 250 ms has room for two or three folders.
+        const real = yield* Clock.Clock
+        let ahead = 0n
+        const slow: Clock.Clock = {
+          ...real,
+          monotonicTimeNanosUnsafe: () => real.monotonicTimeNanosUnsafe() + (ahead += 100_000_000n)
+        }
+        const { statements, value } = yield* World.statementsOf(
+          World.sweepOnce({ companyId: made.companyId }).pipe(Effect.provideService(Clock.Clock, slow))
+        )
+        assert.deepStrictEqual([value.evicted, value.trashFinished, value.errors], [1, 13, 0])
+        const locks = statements.filter((text) => text.includes("pg_try_advisory_xact_lock")).length
+        assert.isAbove(locks, 1 + 4)
+      })
     )
 
     it.effect("[S-22] that turned into something else is counted, and the rest goes on", () =>

@@ -50,12 +50,14 @@ const attempt = <A, E, R>({ counts }: Batch, effect: Effect.Effect<A, E | FileEr
     return Effect.as(Effect.logWarning(`an entry could not be handled: ${error.message}`), Option.none<A>())
   })
 
-/** Whether an instant that a file tells is at least `age` ago. */
-const isOlder = (batch: Batch, instant: DateTime.DateTime, age: Duration.Duration): boolean =>
-  Duration.isGreaterThanOrEqualTo(DateTime.distance(instant, RetentionPolicy.fileClock(batch.now)), age)
+/**
+ * Whether an instant that a file tells is at least `age` ago. In milliseconds, because some file systems
+ * hold times that no date can express.
+ */
+const isOlder = (batch: Batch, millis: number, age: Duration.Duration): boolean =>
+  DateTime.toEpochMillis(RetentionPolicy.fileClock(batch.now)) - millis >= Duration.toMillis(age)
 
-const modifiedAt = ({ mtimeNs }: { readonly mtimeNs: bigint }) =>
-  DateTime.makeUnsafe(Number(mtimeNs / 1_000_000n))
+const modifiedAt = ({ mtimeNs }: { readonly mtimeNs: bigint }): number => Number(mtimeNs / 1_000_000n)
 
 /** A copy that is kept. Where it has no record of use, its window of observation starts. */
 const keep = Effect.fnUntraced(function* (batch: Batch, { copy, facts, reasons }: Judged) {
@@ -115,7 +117,7 @@ const removeOrphan = Effect.fnUntraced(function* (batch: Batch, orphan: VersionS
   const records = yield* AccessRecords.AccessRecords
   const { grace } = yield* RetentionSettings.RetentionSettings
   const lastUse = RetentionPolicy.effectiveLastUse(orphan.lastUse, batch.now)
-  const usedAt = lastUse._tag === "Recorded" ? lastUse.at : modifiedAt(orphan.info)
+  const usedAt = lastUse._tag === "Recorded" ? DateTime.toEpochMillis(lastUse.at) : modifiedAt(orphan.info)
   if (isOlder(batch, usedAt, grace)) yield* records.remove(orphan)
 })
 
@@ -169,8 +171,9 @@ export const sweepEntries = Effect.fnUntraced(function* (
   ])
 
   for (const each of judged) if (each.reasons.length > 0) yield* keep(batch, each)
-  for (const candidate of candidates) yield* consider(batch, candidate, manifestOf)
+  // Leftovers first: one that is judged beside its copy must not find the copy gone.
   for (const leftover of leftovers) yield* attempt(batch, putRight(batch, leftover, manifestOf))
+  for (const candidate of candidates) yield* consider(batch, candidate, manifestOf)
   for (const entry of entries) {
     if (entry._tag === "Obstacle") skip(batch, entry.reason)
     else if (entry._tag === "Orphan" && wet) yield* attempt(batch, removeOrphan(batch, entry))

@@ -1,7 +1,7 @@
 /** What the tests of sweeping share. */
 import { FaultPoint, type Ids } from "@reclaim/core"
 import { Journal, Transactions } from "@reclaim/db"
-import { VersionStore } from "@reclaim/fs"
+import { AccessRecords, VersionStore } from "@reclaim/fs"
 import { DateTime, Deferred, Effect, Fiber, Stream } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import * as Fs from "node:fs"
@@ -14,6 +14,21 @@ export const materialize = Effect.fnUntraced(function* (copies: ReadonlyArray<Ve
   for (const { companyId, versionId } of copies) {
     const prepared = yield* cache.restore({ companyId, versionId })
     if (prepared._tag !== "Ready") return yield* Effect.die(prepared)
+  }
+})
+
+/** Writes copies by hand, as `World.skill` describes them; they count as used now. Faster than preparing. */
+export const place = Effect.fnUntraced(function* (copies: ReadonlyArray<VersionStore.CopyRef>) {
+  const records = yield* AccessRecords.AccessRecords
+  const now = yield* DateTime.now
+  for (const [index, copy] of copies.entries()) {
+    const path = yield* pathOf(copy)
+    Fs.mkdirSync(`${path}/scripts`, { recursive: true })
+    Fs.mkdirSync(`${path}/assets`)
+    Fs.writeFileSync(`${path}/SKILL.md`, `revision ${index + 1}`, { mode: 0o444 })
+    Fs.writeFileSync(`${path}/scripts/run.sh`, "#!/bin/sh\n", { mode: 0o555 })
+    Fs.writeFileSync(`${path}/assets/logo.bin`, Buffer.from("AAECAwQF", "base64"), { mode: 0o444 })
+    yield* records.touch(copy, now)
   }
 })
 
@@ -67,12 +82,13 @@ export const stopAt = Effect.fnUntraced(function* <A, E, R>(
   const reached = yield* Deferred.make<void>()
   const opened = yield* Deferred.make<void>()
   let armed = after === undefined
+  const outer = yield* FaultPoint.FaultHandler
   const handler = (name: string) =>
     Effect.suspend(() => {
       if (name === after) armed = true
       return armed && name === point
         ? Effect.andThen(Deferred.succeed(reached, undefined), Deferred.await(opened))
-        : Effect.void
+        : outer(name)
     })
   const fiber = yield* Effect.forkChild(Effect.provideService(self, FaultPoint.FaultHandler, handler))
   yield* Effect.raceFirst(
@@ -81,6 +97,14 @@ export const stopAt = Effect.fnUntraced(function* <A, E, R>(
   )
   return { fiber, goOn: Effect.asVoid(Deferred.succeed(opened, undefined)) }
 })
+
+/** Does something at a point, in the effect's own fiber, whatever is done at others. */
+export const also =
+  (point: string, action: Effect.Effect<void>) =>
+  <A, E, R>(self: Effect.Effect<A, E, R>) =>
+    Effect.flatMap(FaultPoint.FaultHandler, (outer) =>
+      Effect.provideService(self, FaultPoint.FaultHandler, (name) => (name === point ? action : outer(name)))
+    )
 
 /** Does something while an effect waits at a point, in no transaction of the effect's. */
 export const during =
