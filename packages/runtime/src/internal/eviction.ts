@@ -6,6 +6,7 @@ import { ServerName } from "../ServerName.ts"
 import { obstacleOf } from "./examination.ts"
 import { versionFacts } from "./facts.ts"
 import { clocks } from "./judgement.ts"
+import type { DatabaseFailure, Services } from "./services.ts"
 
 /** A proven copy, with what it looked like while it was proven. */
 export interface Candidate {
@@ -62,7 +63,10 @@ const refused = (error: FileError.FileError): KeptBecause =>
  * commit. Whatever fails before the commit is known undoes the rename. After it, outside the lock, the
  * whole fingerprint is compared once more; only then does the folder become trash.
  */
-export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({ copy, scan }: Candidate) {
+export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
+  copy,
+  scan
+}: Candidate): Effect.fn.Return<Eviction, DatabaseFailure, Services | RetentionSettings.RetentionSettings> {
   const transactions = yield* Transactions.Transactions
   const store = yield* VersionStore.VersionStore
   const records = yield* AccessRecords.AccessRecords

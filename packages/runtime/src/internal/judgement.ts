@@ -1,9 +1,10 @@
 import { RetentionPolicy, RetentionSettings, type Manifest, type VersionReason } from "@reclaim/core"
-import { DatabaseClock, SkillCatalog, SkillPins } from "@reclaim/db"
+import { DatabaseClock, type DatabaseError, SkillCatalog, SkillPins } from "@reclaim/db"
 import { AccessRecords, type CopyRef, InstanceRoots, type VersionStore } from "@reclaim/fs"
 import { Array as Arr, DateTime, Effect, Result } from "effect"
 import { type Examination, obstacleOf } from "./examination.ts"
 import { versionFacts } from "./facts.ts"
+import type { Services } from "./services.ts"
 
 /** An entry whose name is of one kind, or of some. */
 export type Entry<Tag extends VersionStore.Entry["name"]["_tag"]> = VersionStore.Entry & {
@@ -30,10 +31,13 @@ const isCopy = (entry: VersionStore.StoreEntry): entry is Entry<"Copy"> =>
   entry._tag === "Entry" && entry.name._tag === "Copy"
 
 /** The two clocks, read together. */
-export const clocks = Effect.gen(function* () {
-  const clock = yield* DatabaseClock.DatabaseClock
-  return { database: yield* clock.now, local: yield* DateTime.now } satisfies RetentionPolicy.Now
-})
+export const clocks: Effect.Effect<
+  RetentionPolicy.Now,
+  DatabaseError.DatabaseError,
+  DatabaseClock.DatabaseClock
+> = Effect.flatMap(DatabaseClock.DatabaseClock, ({ now }) =>
+  Effect.all({ database: now, local: DateTime.now })
+)
 
 /**
  * Judges the copies among some entries, of any number of companies, in a number of statements that does
@@ -42,7 +46,11 @@ export const clocks = Effect.gen(function* () {
 export const judge = Effect.fnUntraced(function* (
   entries: ReadonlyArray<VersionStore.StoreEntry>,
   now: RetentionPolicy.Now
-) {
+): Effect.fn.Return<
+  ReadonlyArray<Judged>,
+  DatabaseError.DatabaseError,
+  Services | RetentionSettings.RetentionSettings
+> {
   const catalog = yield* SkillCatalog.SkillCatalog
   const pins = yield* SkillPins.SkillPins
   const records = yield* AccessRecords.AccessRecords
@@ -77,7 +85,9 @@ const keyOf = ({ companyId, skillId, versionId }: CopyRef.CopyRef) => `${company
  * The manifests of some copies, in one statement per company. The caller asks only for copies whose row is
  * of their skill: what lies in the folder of another skill is not the version's copy, whatever it contains.
  */
-export const manifestsOf = Effect.fnUntraced(function* (copies: ReadonlyArray<CopyRef.CopyRef>) {
+export const manifestsOf = Effect.fnUntraced(function* (
+  copies: ReadonlyArray<CopyRef.CopyRef>
+): Effect.fn.Return<ManifestOf, DatabaseError.DatabaseError, Services> {
   const catalog = yield* SkillCatalog.SkillCatalog
   const { caseInsensitive } = yield* InstanceRoots.InstanceRoots
   const found = new Map<string, Result.Result<Manifest.Manifest, Manifest.UnusableSnapshot>>()
@@ -89,8 +99,7 @@ export const manifestsOf = Effect.fnUntraced(function* (copies: ReadonlyArray<Co
       if (manifest !== undefined) found.set(keyOf(copy), manifest)
     }
   }
-  const manifestOf: ManifestOf = (copy) => found.get(keyOf(copy))
-  return manifestOf
+  return (copy) => found.get(keyOf(copy))
 })
 
 /** Why a folder that was compared stays, if it does. */

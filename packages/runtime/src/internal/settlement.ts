@@ -1,10 +1,11 @@
 import { FaultPoint, Leftover, RetentionPolicy, RetentionSettings, type VersionReason } from "@reclaim/core"
 import { type DatabaseError, Journal, SkillCatalog, Transactions } from "@reclaim/db"
-import { type CopyRef, Trees, VersionStore } from "@reclaim/fs"
+import { type CopyRef, type FileError, Trees, VersionStore } from "@reclaim/fs"
 import { DateTime, Duration, Effect, Option } from "effect"
 import { ServerName } from "../ServerName.ts"
 import { examine } from "./examination.ts"
 import { type Entry, type ManifestOf, reasonOf } from "./judgement.ts"
+import type { DatabaseFailure, Services } from "./services.ts"
 
 export type LeftoverEntry = Entry<"Staging" | "Evicting" | "Replaced">
 
@@ -40,7 +41,10 @@ const kept = (because: VersionReason.VersionSkip): Settlement => ({ _tag: "Kept"
 const changed = kept({ _tag: "ChangedMeanwhile", what: "the leftover" })
 
 /** Looks at a leftover from outside: how old it is, and whether its name is taken. */
-export const look = Effect.fnUntraced(function* (entry: LeftoverEntry, now: RetentionPolicy.Now) {
+export const look = Effect.fnUntraced(function* (
+  entry: LeftoverEntry,
+  now: RetentionPolicy.Now
+): Effect.fn.Return<Found, FileError.FileError, Services | RetentionSettings.RetentionSettings> {
   const store = yield* VersionStore.VersionStore
   const settings = yield* RetentionSettings.RetentionSettings
   const { companyId, info, name, skillId } = entry
@@ -54,7 +58,7 @@ export const look = Effect.fnUntraced(function* (entry: LeftoverEntry, now: Rete
     nameTaken: Option.isSome(yield* store.inspect(copy)),
     contents: "unproven"
   }
-  return { entry, copy, facts, action: Leftover.settle(facts, settings.grace) } satisfies Found
+  return { entry, copy, facts, action: Leftover.settle(facts, settings.grace) }
 })
 
 /** The copies that some leftovers are to be compared with: those whose rows are of their skill. */
@@ -97,7 +101,11 @@ export const settle = Effect.fn("SkillVersionRetention.settle")(function* ({
   found,
   move,
   scan
-}: Extract<Plan, { readonly _tag: "Moves" }>) {
+}: Extract<Plan, { readonly _tag: "Moves" }>): Effect.fn.Return<
+  Settlement,
+  DatabaseFailure | FileError.FileError,
+  Services | RetentionSettings.RetentionSettings
+> {
   const transactions = yield* Transactions.Transactions
   const store = yield* VersionStore.VersionStore
   const trees = yield* Trees.Trees

@@ -1,10 +1,11 @@
 import { FaultPoint, type Ids, RetentionPolicy, RetentionSettings } from "@reclaim/core"
-import { AccessRecords, FileError, VersionStore } from "@reclaim/fs"
+import { AccessRecords, type BytePath, FileError, VersionStore } from "@reclaim/fs"
 import { Array as Arr, DateTime, Duration, Effect, Option, Schema } from "effect"
 import { evict } from "./eviction.ts"
 import { examine } from "./examination.ts"
 import { clocks, judge, type Judged, type ManifestOf, manifestsOf, reasonOf } from "./judgement.ts"
 import { comparable, type Found, type LeftoverEntry, look, plan, settle } from "./settlement.ts"
+import type { DatabaseFailure, Services } from "./services.ts"
 import { deleteTrash } from "./trash.ts"
 
 const afterObserve = FaultPoint.make("sweep.afterObserve")
@@ -23,7 +24,7 @@ interface Batch {
   readonly skipped: Record<string, number>
   /** Companies whose lock somebody else holds: not asked again in this batch. */
   readonly busy: Set<Ids.CompanyId>
-  readonly trash: Array<{ readonly companyId: Ids.CompanyId; readonly path: string }>
+  readonly trash: Array<{ readonly companyId: Ids.CompanyId; readonly path: BytePath.BytePath }>
 }
 
 const makeCounts = () => ({
@@ -37,6 +38,11 @@ const makeCounts = () => ({
   settled: 0,
   errors: 0
 })
+
+/** What a batch did, as far as its entries tell. */
+export interface Swept extends Readonly<ReturnType<typeof makeCounts>> {
+  readonly skipped: Readonly<Record<string, number>>
+}
 
 /** Counts an entry that stays, once under each of its reasons. */
 const skip = ({ skipped }: Batch, ...reasons: ReadonlyArray<{ readonly _tag: string }>): void => {
@@ -148,7 +154,7 @@ export const isConsidered = ({ _tag }: VersionStore.StoreEntry): boolean =>
 export const sweepEntries = Effect.fnUntraced(function* (
   entries: ReadonlyArray<VersionStore.StoreEntry>,
   options: { readonly dryRun: boolean }
-) {
+): Effect.fn.Return<Swept, DatabaseFailure, Services | RetentionSettings.RetentionSettings> {
   const batch: Batch = {
     wet: !options.dryRun,
     now: yield* clocks,
@@ -179,7 +185,7 @@ export const sweepEntries = Effect.fnUntraced(function* (
     else if (entry._tag === "Orphan" && wet) yield* attempt(batch, removeOrphan(batch, entry))
     else if (entry._tag === "SkillEnd" && wet) yield* attempt(batch, tidySkill(batch, entry))
     else if (entry._tag === "Entry" && entry.name._tag === "Trash") {
-      trash.push({ companyId: entry.companyId, path: entry.shownPath })
+      trash.push({ companyId: entry.companyId, path: entry.path })
     }
   }
 

@@ -2,6 +2,7 @@ import type { Ids } from "@reclaim/core"
 import { Transactions } from "@reclaim/db"
 import { type BytePath, Trees } from "@reclaim/fs"
 import { Clock, Duration, Effect } from "effect"
+import type { DatabaseFailure, Services } from "./services.ts"
 
 /** What deleting trash gave. `left` counts entries that could not go. */
 export interface Deletion {
@@ -23,7 +24,7 @@ const concurrency = 4
 export const deleteTrash = Effect.fnUntraced(function* (
   companyId: Ids.CompanyId,
   folders: ReadonlyArray<BytePath.BytePath>
-) {
+): Effect.fn.Return<Deletion, DatabaseFailure, Services> {
   const transactions = yield* Transactions.Transactions
   const trees = yield* Trees.Trees
   const clock = yield* Clock.Clock
@@ -76,5 +77,5 @@ export const deleteTrash = Effect.fnUntraced(function* (
     if (ended) break
     yield* Effect.yieldNow
   }
-  return { finished, reclaimedBytes, left } satisfies Deletion
+  return { finished, reclaimedBytes, left }
 })
