@@ -23,6 +23,7 @@ export const wrappers = {
   core: {},
   fs: {
     "PosixFileSystem.ts": ["files", "process", "control"],
+    "internal/copyEngine.ts": ["files", "control"],
     "internal/treeEngine.ts": ["files", "process", "control"],
     "internal/treeWorker.ts": ["files", "threads", "process", "control"],
     "internal/workerPool.ts": ["threads", "control"]
