@@ -116,7 +116,7 @@ describe("PosixFileSystem", () => {
     }).pipe(Effect.provide(layer), Effect.scoped)
   )
 
-  it.effect("[Q-05] fails the calls that a test names, as often as it says", () =>
+  it.effect("fails the calls that a test names, as often as it says", () =>
     Effect.gen(function* () {
       const folder = yield* tempFolder
       const met: Array<string> = []

@@ -365,7 +365,7 @@ describe("Trees", () => {
     }).pipe(Effect.provide(Trees.layer), Effect.scoped)
   )
 
-  it.live("[S-27] scans in slices, and gives up its thread with the scope", () =>
+  it.live("scans in slices, and gives up its thread with the scope", () =>
     Effect.gen(function* () {
       const root = `${yield* largeFolder}/tree`
       write(root, Object.fromEntries(Array.from({ length: 3000 }, (_, at) => [`f${at}`, "x"])))

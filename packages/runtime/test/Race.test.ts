@@ -10,7 +10,7 @@ const rounds = 20
 
 // Without a grace nothing but its pin keeps a copy.
 layer(World.layer({ settings: { grace: 0 } }), { excludeTestServices: true })("racing", (it) => {
-  it.effect("[Q-02] a copy that is pinned is there, whole, from the answer to the release", () =>
+  it.effect("a copy that is pinned is there, whole, from the answer to the release", () =>
     Effect.gen(function* () {
       yield* World.begin
       const { companyId, copies } = yield* World.skill({ versions: 2 })
