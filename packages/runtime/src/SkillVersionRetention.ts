@@ -40,7 +40,7 @@ import {
   Stream
 } from "effect"
 import { examine, obstacleOf } from "./internal/examination.ts"
-import { heal } from "./internal/healing.ts"
+import { canWait, heal } from "./internal/healing.ts"
 import { type Services, services } from "./internal/services.ts"
 import { clocks, judge, type Judged, manifestsOf, reasonOf } from "./internal/judgement.ts"
 import { isConsidered, sweepEntries } from "./internal/sweepBatch.ts"
@@ -179,12 +179,6 @@ const housekeeping = Effect.fnUntraced(function* (companyId: Ids.CompanyId | und
   yield* orLater("pruning the journal", journal.prune(before))
   return yield* orLater("healing", heal(companyId))
 })
-
-const isDatabaseError = Schema.is(DatabaseError.DatabaseError)
-
-const canWait = (error: unknown): error is DatabaseError.DatabaseError =>
-  isDatabaseError(error) &&
-  (error.retryable || error.reason._tag === "CommitUnknown" || error.reason._tag === "DiskFull")
 
 /** The entries of a batch and whether others follow them. */
 interface Portion {
@@ -352,7 +346,8 @@ const diagnoseWith = Effect.fnUntraced(function* ({ companyId, versionId }: Diag
     Stream.filter(
       (entry) =>
         versionId === undefined ||
-        (entry._tag === "Entry" && entry.name._tag !== "Trash" && entry.name.versionId === versionId)
+        (entry._tag === "Entry" && entry.name._tag !== "Trash" && entry.name.versionId === versionId) ||
+        (entry._tag === "Obstacle" && Option.contains(entry.versionId, versionId))
     ),
     Stream.grouped(maxBatch),
     Stream.mapEffect(diagnoseEntries),

@@ -46,7 +46,7 @@ layer(World.layer(), { excludeTestServices: true })("settling what crashed proce
         const path = yield* leave(made, "evicting", { taken: false })
         yield* aged(path, "ctimeMs", 59_999)
         const young = yield* World.sweepOnce({ companyId: made.companyId })
-        assert.deepStrictEqual(young.skipped, { RecentlyUsed: 1 })
+        assert.deepStrictEqual(young.skipped, {})
         assert.isTrue(Fs.existsSync(path))
         yield* aged(path, "ctimeMs", 60_000)
         assert.strictEqual((yield* World.sweepOnce({ companyId: made.companyId })).settled, 1)
@@ -163,9 +163,7 @@ layer(World.layer(), { excludeTestServices: true })("settling what crashed proce
           const made = yield* Sweeping.idleSkill({ versions: 1 })
           const path = yield* leave(made, "staging", { taken: false })
           yield* aged(path, "mtimeMs", 3_599_999)
-          assert.deepStrictEqual((yield* World.sweepOnce({ companyId: made.companyId })).skipped, {
-            RecentlyUsed: 1
-          })
+          assert.deepStrictEqual((yield* World.sweepOnce({ companyId: made.companyId })).skipped, {})
           assert.isTrue(Fs.existsSync(path))
           yield* aged(path, "mtimeMs", 3_600_000)
           const report = yield* World.sweepOnce({ companyId: made.companyId })

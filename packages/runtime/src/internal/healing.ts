@@ -1,9 +1,16 @@
 import type { Ids } from "@reclaim/core"
-import { SkillPins } from "@reclaim/db"
+import { DatabaseError, SkillPins } from "@reclaim/db"
 import { type CopyRef, VersionStore } from "@reclaim/fs"
-import { Array as Arr, Effect, Option } from "effect"
+import { Array as Arr, Effect, Option, Schema } from "effect"
 import { ensure } from "./restoration.ts"
 import type { DatabaseFailure, Services } from "./services.ts"
+
+const isDatabaseError = Schema.is(DatabaseError.DatabaseError)
+
+/** Whether the next sweep may do better, so that this one need not end for it. */
+export const canWait = (error: unknown): error is DatabaseError.DatabaseError =>
+  isDatabaseError(error) &&
+  (error.retryable || error.reason._tag === "CommitUnknown" || error.reason._tag === "DiskFull")
 
 /**
  * Restores copies that active runs pin and that are missing: a process that was killed between the rename
@@ -27,15 +34,13 @@ export const heal = Effect.fnUntraced(function* (
 
   const healCompany = (copies: Arr.NonEmptyReadonlyArray<CopyRef.CopyRef>) =>
     ensure(copies[0].companyId, copies, { verify: "shape", healing: true }).pipe(
-      Effect.catchIf(
-        (error) => error._tag === "DatabaseError" && error.retryable,
-        (error) =>
-          Effect.as(
-            Effect.logWarning(`a company's copies could not be healed: ${error.message}`).pipe(
-              Effect.annotateLogs({ company: copies[0].companyId })
-            ),
-            []
-          )
+      Effect.catchIf(canWait, (error) =>
+        Effect.as(
+          Effect.logWarning(`a company's copies could not be healed: ${error.message}`).pipe(
+            Effect.annotateLogs({ company: copies[0].companyId })
+          ),
+          []
+        )
       )
     )
 

@@ -34,6 +34,8 @@ const attempts = 3
 const versionsPerTransaction = 50
 // 4: enough to overlap reading from the database with writing to the disk.
 const concurrency = 4
+// 1: each version that is staged reads on a connection of its own, and a sweep holds no more than two.
+const healingConcurrency = 1
 
 export interface Options {
   readonly verify: Verify
@@ -169,7 +171,7 @@ const attemptSome = Effect.fnUntraced(function* (
   const plans = yield* Effect.forEach(
     wanted,
     (each) => Effect.map(plan(each, options), (found) => ({ copy: each.copy, found })),
-    { concurrency }
+    { concurrency: options.healing ? healingConcurrency : concurrency }
   )
 
   /** The use is recorded and the copy looked at once more: it must be there whatever was seen before. */

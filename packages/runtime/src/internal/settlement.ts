@@ -17,9 +17,12 @@ export interface Found {
   readonly action: Leftover.Action
 }
 
-/** What is to be done with a leftover. `scan` is what it looked like when it was proven. */
+/**
+ * What is to be done with a leftover. `scan` is what it looked like when it was proven. A young one stays for
+ * no reason of its own: whoever made it is at work.
+ */
 export type Plan =
-  | { readonly _tag: "Stays"; readonly because: { readonly _tag: string } }
+  | { readonly _tag: "Stays"; readonly because: VersionReason.VersionReason | undefined }
   | {
       readonly _tag: "Moves"
       readonly found: Found
@@ -32,9 +35,16 @@ export type Settlement =
   | { readonly _tag: "Settled"; readonly trash: Option.Option<string> }
   | { readonly _tag: "Kept"; readonly because: VersionReason.VersionSkip }
 
+// 5 s: the wait for a connection cannot be interrupted here, and the next sweep settles as well.
+const poolPatience = Duration.seconds(5)
+
 const beforeLook = FaultPoint.make("settle.beforeLook")
 const beforeSettle = FaultPoint.make("settle.beforeMove")
 const afterSettle = FaultPoint.make("settle.afterMove")
+
+/** A call on something that moved away or changed under the look: no failure of ours. */
+export const vanished = ({ code }: { readonly code: string }): boolean =>
+  code === "ENOENT" || code === "ECHANGED"
 
 const kept = (because: VersionReason.VersionSkip): Settlement => ({ _tag: "Kept", because })
 
@@ -76,7 +86,7 @@ export const plan = Effect.fnUntraced(function* (found: Found, manifestOf: Manif
   const decided = (
     facts: Leftover.LeftoverFacts,
     scan: Option.Option<Trees.TreeScan>,
-    because: { readonly _tag: string } | undefined
+    because: VersionReason.VersionReason | undefined
   ): Plan => {
     const action = Leftover.settle(facts, settings.grace)
     switch (action._tag) {
@@ -85,7 +95,7 @@ export const plan = Effect.fnUntraced(function* (found: Found, manifestOf: Manif
       case "SetAside":
         return { _tag: "Moves", found: { ...found, facts, action }, move: action._tag, scan }
       default:
-        return { _tag: "Stays", because: because ?? { _tag: "RecentlyUsed" } }
+        return { _tag: "Stays", because }
     }
   }
   if (found.action._tag !== "Prove") return decided(found.facts, Option.none(), undefined)
@@ -120,8 +130,12 @@ export const settle = Effect.fn("SkillVersionRetention.settle")(function* ({
   // one outside of the lock, because its time depends on the size of the copy.
   if (Option.isSome(scan)) {
     yield* beforeLook
-    const again = yield* trees.scan(entry.path, { digests: false })
-    if (again.fingerprint !== scan.value.fingerprint) return changed
+    const again = yield* trees.scan(entry.path, { digests: false }).pipe(
+      Effect.asSome,
+      // Another process settled it, or somebody writes in it.
+      Effect.catchIf(vanished, () => Effect.succeedNone)
+    )
+    if (Option.isNone(again) || again.value.fingerprint !== scan.value.fingerprint) return changed
   }
 
   const tell = (event: "undone" | "set aside") =>
@@ -140,6 +154,8 @@ export const settle = Effect.fn("SkillVersionRetention.settle")(function* ({
     })
 
   const settled = (trash: Option.Option<string>): Settlement => ({ _tag: "Settled", trash })
+  /** What was done before the journal had it: a failed commit takes the row away, not the rename. */
+  let untold: "undone" | "set aside" | undefined
 
   const rename = Effect.gen(function* () {
     if (move === "ToTrash") {
@@ -153,18 +169,21 @@ export const settle = Effect.fn("SkillVersionRetention.settle")(function* ({
         ? (yield* store.moveBack(leaving)) === "moved"
         : Option.isSome(yield* store.setAside(leaving))
     if (!done) return changed
-    yield* tell(move === "MoveBack" ? "undone" : "set aside")
+    untold = move === "MoveBack" ? "undone" : "set aside"
+    yield* tell(untold)
     return settled(Option.none())
   })
 
   return yield* transactions
-    .companyExclusive(companyId, () =>
-      Effect.gen(function* () {
+    .companyExclusive(
+      companyId,
+      Effect.fnUntraced(function* () {
         yield* beforeSettle
         const nameTaken = Option.isSome(yield* store.inspect(copy))
         const still = Leftover.settle({ ...facts, nameTaken }, settings.grace)
         return still._tag === move ? yield* rename : changed
-      })
+      }),
+      { acquireTimeout: poolPatience }
     )
     .pipe(
       Effect.tap(() => afterSettle),
@@ -173,9 +192,17 @@ export const settle = Effect.fn("SkillVersionRetention.settle")(function* ({
         CompanyBusy: () => Effect.succeed(kept({ _tag: "CompanyBusy" })),
         DatabaseError: (error: DatabaseError.DatabaseError) =>
           // Whatever name the folder has now, the next pass decides anew.
-          error.retryable || error.reason._tag === "CommitUnknown"
-            ? Effect.as(Effect.logWarning(`a leftover stays: ${error.message}`), kept({ _tag: "LockLost" }))
-            : Effect.fail(error)
+          Effect.andThen(
+            untold === undefined
+              ? Effect.void
+              : Effect.ignore(tell(untold), {
+                  log: "Warn",
+                  message: "a settled leftover is not in the journal"
+                }),
+            error.retryable || error.reason._tag === "CommitUnknown"
+              ? Effect.as(Effect.logWarning(`a leftover stays: ${error.message}`), kept({ _tag: "LockLost" }))
+              : Effect.fail(error)
+          )
       })
     )
 })

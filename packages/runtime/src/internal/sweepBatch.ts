@@ -4,7 +4,7 @@ import { Array as Arr, DateTime, Duration, Effect, Option, Schema } from "effect
 import { evict } from "./eviction.ts"
 import { examine } from "./examination.ts"
 import { clocks, judge, type Judged, type ManifestOf, manifestsOf, reasonOf } from "./judgement.ts"
-import { comparable, type Found, type LeftoverEntry, look, plan, settle } from "./settlement.ts"
+import { comparable, type Found, type LeftoverEntry, look, plan, settle, vanished } from "./settlement.ts"
 import type { DatabaseFailure, Services } from "./services.ts"
 import { deleteTrash } from "./trash.ts"
 
@@ -81,7 +81,13 @@ const consider = Effect.fnUntraced(function* (batch: Batch, { copy, entry }: Jud
   if (batch.busy.has(copy.companyId)) return skip(batch, { _tag: "CompanyBusy" })
   const examination = yield* examine(entry.path, manifestOf(copy))
   const reason = reasonOf(examination)
-  if (reason !== undefined) return skip(batch, reason)
+  if (reason !== undefined) {
+    // Another server evicted it, or somebody writes in it: no reason of the copy's own.
+    return skip(
+      batch,
+      reason._tag === "Unreadable" && vanished(reason) ? { _tag: "ChangedMeanwhile" } : reason
+    )
+  }
   const scan = yield* Effect.fromOption(examination.scan).pipe(Effect.orDie)
   batch.counts.candidates += 1
   batch.counts.candidateAllocatedBytes += scan.allocatedBytes
@@ -105,7 +111,8 @@ const consider = Effect.fnUntraced(function* (batch: Batch, { copy, entry }: Jud
 const putRight = Effect.fnUntraced(function* (batch: Batch, found: Found, manifestOf: ManifestOf) {
   const { companyId } = found.copy
   const planned = yield* plan(found, manifestOf)
-  if (planned._tag === "Stays") return skip(batch, planned.because)
+  if (planned._tag === "Stays")
+    return planned.because === undefined ? undefined : skip(batch, planned.because)
   if (!batch.wet) return
   if (batch.busy.has(companyId)) return skip(batch, { _tag: "CompanyBusy" })
   const settlement = yield* settle(planned)
