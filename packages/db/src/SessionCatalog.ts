@@ -6,7 +6,7 @@
  * The host has no index on a run's native session, on what a lease mentions or on what a task session names.
  * So the rows of many sessions are found at once, in a number of statements that does not depend on them,
  * and without any lock; under the locks of one session only primary keys are used. What the rows mean is for
- * `NativeSession` of core to say: the answer may hold rows that do not concern a session.
+ * `NativeSession` of core to say: the answer of `load` holds rows that do not concern a session.
  *
  * A row that does not decode becomes an obstacle of the sessions that it is about, or of all that were asked
  * for where it does not say which. A host with other tables supplies its own layer.
@@ -14,7 +14,7 @@
  * @since 0.1.0
  */
 import { BackupReason, type ControlPlaneState, Ids, NativeSession } from "@reclaim/core"
-import { Array as Arr, Context, Effect, Layer, Option, Result, Schema, SchemaGetter } from "effect"
+import { Array as Arr, Context, DateTime, Effect, Layer, Option, Result, Schema, SchemaGetter } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 import type { Fragment } from "effect/sql/Statement"
@@ -59,15 +59,16 @@ export class SessionCatalog extends Context.Service<
     /** Finds the rows of sessions, without locks, in a number of statements that does not depend on them. */
     readonly load: (sessions: ReadonlyArray<SessionRef>) => Effect.Effect<Found, DatabaseError>
     /**
-     * Locks rows that were found, by primary key, in the transaction that is open: runs, finalizations,
-     * issues, leases and task sessions, each in the order of their ids, without waiting. Returns them as
-     * they are now; a row that is gone is left out.
+     * Locks those of the rows that are the session's, by primary key, in the transaction that is open: runs,
+     * finalizations, issues, leases and task sessions, each in the order of their ids, without waiting.
+     * Leases that mention the session are among them, whatever their status. Returns the rows as they are
+     * now; one that is gone is left out.
      */
     readonly lock: (
       session: SessionRef,
       rows: NativeSession.SessionRows
     ) => Effect.Effect<Found, DatabaseError | RowsBusy>
-    /** Reads rows that were locked once more, by primary key. */
+    /** Reads once more what `lock` read, by primary key: finalizations that came later are among it. */
     readonly reread: (
       session: SessionRef,
       rows: NativeSession.SessionRows
@@ -138,13 +139,89 @@ interface Rows<A> {
   readonly broken: ReadonlyArray<{ readonly obstacle: BackupReason.Obstacle; readonly text: string }>
 }
 
+type Tables = {
+  readonly [Table in keyof NativeSession.SessionRows]: Rows<NativeSession.SessionRows[Table][number]>
+}
+
+const draw = ({ scope, state }: SessionRef, rows: NativeSession.SessionRows): NativeSession.NativeSession =>
+  // Which rows are a session's does not depend on the time; whether they are settled is not asked here.
+  NativeSession.fromRows(scope, state, rows, DateTime.makeUnsafe(0))
+
+const sessionIdOf = ({ state }: SessionRef) => Option.map(state, ({ sessionId }) => sessionId)
+
+/** The rows that are one session's. */
+const narrow = (session: SessionRef, rows: NativeSession.SessionRows) => {
+  const { runIds, taskSessions } = draw(session, rows)
+  return {
+    runs: runIds,
+    // Also those that no longer refer to it: a lease that has expired may be taken again.
+    leases: rows.leases
+      .filter((lease) =>
+        NativeSession.refersTo({ ...lease, status: "active" }, session.scope, sessionIdOf(session))
+      )
+      .map(({ id }) => id),
+    taskSessions
+  }
+}
+
+/** A text as it stands inside JSON, folded. */
+const inJson = (text: string): string => JSON.stringify(text).slice(1, -1).toLowerCase()
+
+/**
+ * The obstacles of each session. A row is a session's when it mentions the session, one of its runs or one
+ * of its issues; where it mentions none of those that were asked for, it is everybody's.
+ */
+const attribute = (
+  sessions: ReadonlyArray<SessionRef>,
+  rows: NativeSession.SessionRows,
+  broken: Rows<unknown>["broken"]
+): Found["obstacles"] => {
+  if (broken.length === 0) return () => []
+  const needles = new Map(
+    sessions.map((session) => {
+      const { issueIds, runIds } = draw(session, rows)
+      const names = [session.scope, ...Option.toArray(sessionIdOf(session)), ...runIds, ...issueIds]
+      return [session.scope, names.map(inJson)]
+    })
+  )
+  const known = [...needles.values()].flat()
+  return (scope) =>
+    broken.flatMap(({ obstacle, text }) => {
+      const own = (needles.get(scope) ?? [scope]).some((needle) => text.includes(needle))
+      return own || !known.some((needle) => text.includes(needle)) ? [obstacle] : []
+    })
+}
+
+const found = (sessions: ReadonlyArray<SessionRef>, tables: Tables): Found => {
+  const { finalizations, issues, leases, runs, taskSessions } = tables
+  const rows: NativeSession.SessionRows = {
+    runs: runs.decoded,
+    finalizations: finalizations.decoded,
+    issues: issues.decoded,
+    leases: leases.decoded,
+    taskSessions: taskSessions.decoded
+  }
+  const broken = [runs, finalizations, issues, leases, taskSessions].flatMap((table) => table.broken)
+  return { rows, obstacles: attribute(sessions, rows, broken) }
+}
+
+const nothing: Found = {
+  rows: { runs: [], finalizations: [], issues: [], leases: [], taskSessions: [] },
+  obstacles: () => []
+}
+
+/**
+ * The sessions' ids, as they are and folded, because the database may fold other letters than JavaScript. No
+ * row holds a NUL, and PostgreSQL refuses to be asked for one.
+ */
 const sessionIds = (sessions: ReadonlyArray<SessionRef>): ReadonlyArray<string> =>
   Arr.dedupe(
-    sessions.flatMap(({ state }) => Option.toArray(state).map(({ sessionId }) => sessionId.toLowerCase()))
+    sessions.flatMap((session) =>
+      Option.toArray(sessionIdOf(session)).flatMap((id) =>
+        id.includes("\u0000") ? [] : [id, id.toLowerCase()]
+      )
+    )
   )
-
-const namedRuns = (sessions: ReadonlyArray<SessionRef>): ReadonlyArray<Ids.RunId> =>
-  Arr.dedupe(sessions.flatMap(({ state }) => Option.toArray(state).flatMap(({ runIds }) => runIds)))
 
 // A run is over only when it has a known end and an instant of it; the same as in `NativeSession`.
 const terminal = ["succeeded", "failed", "cancelled", "timed_out", "interrupted"]
@@ -192,15 +269,15 @@ export const layer: Layer.Layer<
       return { decoded, broken } satisfies Rows<A>
     })
 
-    const runColumns = (row: Fragment): Fragment => sql`
-      ${row}.id::text as "id", ${row}.company_id::text as "companyId", ${row}.agent_id::text as "agentId",
-      ${row}.status::text as "status", ${row}.runtime_mode::text as "runtimeMode",
-      ${row}.native_session_id::text as "nativeSessionId", ${row}.native_issue_id::text as "nativeIssueId",
-      case when jsonb_typeof(${row}.context_snapshot) = 'object'
-        then jsonb_build_object('issueId', ${row}.context_snapshot -> 'issueId',
-                                'taskId', ${row}.context_snapshot -> 'taskId')
-        else coalesce(${row}.context_snapshot, 'null'::jsonb) end as "contextSnapshot",
-      ${row}.retry_of_run_id::text as "retryOfRunId", ${millis(sql, sql`${row}.finished_at`)} as "finishedAt"`
+    const runColumns = sql`
+      r.id::text as "id", r.company_id::text as "companyId", r.agent_id::text as "agentId",
+      r.status::text as "status", r.runtime_mode::text as "runtimeMode",
+      r.native_session_id::text as "nativeSessionId", r.native_issue_id::text as "nativeIssueId",
+      case when jsonb_typeof(r.context_snapshot) = 'object'
+        then jsonb_build_object('issueId', r.context_snapshot -> 'issueId',
+                                'taskId', r.context_snapshot -> 'taskId')
+        else coalesce(r.context_snapshot, 'null'::jsonb) end as "contextSnapshot",
+      r.retry_of_run_id::text as "retryOfRunId", ${millis(sql, sql`r.finished_at`)} as "finishedAt"`
 
     const finalizationColumns = sql`
       f.run_id::text as "id", f.run_id::text as "runId", f.company_id::text as "companyId",
@@ -229,12 +306,16 @@ export const layer: Layer.Layer<
       union all select lower(${row}.context_snapshot ->> 'taskId')
       union all select f.issue_id::text from native_run_finalizations f where f.run_id = ${row}.id`
 
+    const isOneOf = (column: Fragment, ids: ReadonlyArray<string>): Fragment =>
+      sql`(${column} = any(${ids}::text[]) or lower(${column}) = any(${ids}::text[]))`
+
     const readTaskSessions = (ids: ReadonlyArray<string>) =>
       read(
         TaskSessionRow,
         "agent_task_sessions",
         sql<object>`select ${taskColumns} from agent_task_sessions t
-            where t.adapter_type = ${adapterType} and lower(t.session_params_json ->> 'sessionId') = any(${ids}::text[])
+            where t.adapter_type = ${adapterType}
+              and ${isOneOf(sql`t.session_params_json ->> 'sessionId'`, ids)}
             order by t.id`
       )
 
@@ -245,21 +326,19 @@ export const layer: Layer.Layer<
         "heartbeat_runs",
         sql<object>`
           with own as materialized (
-            select r.* from heartbeat_runs r
-            where r.id = any(${runIds}::uuid[]) or lower(r.native_session_id::text) = any(${ids}::text[])
+            select o.id, o.native_issue_id, o.context_snapshot from heartbeat_runs o
+            where o.id = any(${runIds}::uuid[]) or ${isOneOf(sql`o.native_session_id::text`, ids)}
           ), worked as materialized (
-            select distinct n.issue from own o cross join lateral (${issuesOf(sql`o`)}) n (issue)
+            select distinct n.issue from own cross join lateral (${issuesOf(sql`own`)}) n (issue)
             where n.issue is not null
-          ), open as materialized (
-            select r.* from heartbeat_runs r
-            where coalesce(r.status::text, '') not in ${sql.in(terminal)} or r.finished_at is null
           )
-          select ${runColumns(sql`o`)} from own o
-          union
-          select ${runColumns(sql`r`)} from open r
-          where r.retry_of_run_id in (select id from own)
-            or exists (select from (${issuesOf(sql`r`)}) n (issue) where n.issue in (select issue from worked))
-          order by "id"`
+          select ${runColumns} from heartbeat_runs r
+          where r.id in (select id from own)
+            or (coalesce(r.status::text, '') not in ${sql.in(terminal)} or r.finished_at is null)
+              and (r.retry_of_run_id in (select id from own)
+                or exists (select from (${issuesOf(sql`r`)}) n (issue)
+                           where n.issue in (select issue from worked)))
+          order by r.id`
       )
 
     const readFinalizations = (runIds: ReadonlyArray<string>) =>
@@ -277,60 +356,19 @@ export const layer: Layer.Layer<
         sql<object>`select ${issueColumns} from issues i where i.id = any(${ids}::uuid[]) order by i.id`
       )
 
-    const readLeases = (needles: ReadonlyArray<string>) =>
+    const readLeases = (names: ReadonlyArray<string>) =>
       read(
         LeaseRow,
         "environment_leases",
         sql<object>`select ${leaseColumns} from environment_leases l
-            where exists (select from unnest(${needles}::text[]) n (needle)
-                          where strpos(lower(l.metadata::text), n.needle) > 0)
+            where exists (select from unnest(${names.map(inJson)}::text[], ${names.map((name) => JSON.stringify(name).slice(1, -1))}::text[]) n (folded, name)
+                          where strpos(lower(l.metadata::text), n.folded) > 0
+                             or strpos(l.metadata::text, n.name) > 0)
             order by l.id`
       )
 
-    const found = (
-      sessions: ReadonlyArray<SessionRef>,
-      tables: {
-        readonly runs: Rows<NativeSession.RunRow>
-        readonly finalizations: Rows<NativeSession.FinalizationRow>
-        readonly issues: Rows<NativeSession.IssueRow>
-        readonly leases: Rows<NativeSession.LeaseRow>
-        readonly taskSessions: Rows<NativeSession.TaskSessionRow>
-      }
-    ): Found => {
-      const broken = [
-        ...tables.runs.broken,
-        ...tables.finalizations.broken,
-        ...tables.issues.broken,
-        ...tables.leases.broken,
-        ...tables.taskSessions.broken
-      ]
-      const needles = new Map(
-        sessions.map(({ scope, state }) => [
-          scope,
-          [
-            scope,
-            ...Option.toArray(state).flatMap(({ runIds, sessionId }) => [sessionId.toLowerCase(), ...runIds])
-          ]
-        ])
-      )
-      const known = [...needles.values()].flat()
-      return {
-        rows: {
-          runs: tables.runs.decoded,
-          finalizations: tables.finalizations.decoded,
-          issues: tables.issues.decoded,
-          leases: tables.leases.decoded,
-          taskSessions: tables.taskSessions.decoded
-        },
-        obstacles: (scope) =>
-          broken.flatMap(({ obstacle, text }) => {
-            const own = (needles.get(scope) ?? [scope]).some((needle) => text.includes(needle))
-            return own || !known.some((needle) => text.includes(needle)) ? [obstacle] : []
-          })
-      }
-    }
-
     const load = Effect.fnUntraced(function* (sessions: ReadonlyArray<SessionRef>) {
+      if (sessions.length === 0) return nothing
       const ids = sessionIds(sessions)
       return yield* transactions.join(
         "reading sessions",
@@ -338,7 +376,7 @@ export const layer: Layer.Layer<
           const taskSessions = yield* readTaskSessions(ids)
           const runs = yield* readRuns(
             Arr.dedupe([
-              ...namedRuns(sessions),
+              ...sessions.flatMap(({ state }) => Option.toArray(state).flatMap(({ runIds }) => runIds)),
               ...taskSessions.decoded.flatMap(({ lastRunId }) => (lastRunId === null ? [] : [lastRunId]))
             ]),
             ids
@@ -356,17 +394,18 @@ export const layer: Layer.Layer<
       rows: NativeSession.SessionRows,
       locks: { readonly rows: Fragment; readonly taskSessions: Fragment }
     ) {
+      const own = narrow(session, rows)
       const runs = yield* read(
         RunRow,
         "heartbeat_runs",
-        sql<object>`select ${runColumns(sql`r`)} from heartbeat_runs r
-            where r.id = any(${rows.runs.map(({ id }) => id)}::uuid[]) order by r.id ${locks.rows}`
+        sql<object>`select ${runColumns} from heartbeat_runs r
+            where r.id = any(${own.runs}::uuid[]) order by r.id ${locks.rows}`
       )
       const finalizations = yield* read(
         FinalizationRow,
         "native_run_finalizations",
         sql<object>`select ${finalizationColumns} from native_run_finalizations f
-            where f.run_id = any(${rows.runs.map(({ id }) => id)}::uuid[]) order by f.run_id ${locks.rows}`
+            where f.run_id = any(${own.runs}::uuid[]) order by f.run_id ${locks.rows}`
       )
       const issues = yield* read(
         IssueRow,
@@ -379,13 +418,13 @@ export const layer: Layer.Layer<
         LeaseRow,
         "environment_leases",
         sql<object>`select ${leaseColumns} from environment_leases l
-            where l.id = any(${rows.leases.map(({ id }) => id)}::uuid[]) order by l.id ${locks.rows}`
+            where l.id = any(${own.leases}::uuid[]) order by l.id ${locks.rows}`
       )
       const taskSessions = yield* read(
         TaskSessionRow,
         "agent_task_sessions",
         sql<object>`select ${taskColumns} from agent_task_sessions t
-            where t.id = any(${rows.taskSessions.map(({ id }) => id)}::uuid[]) order by t.id ${locks.taskSessions}`
+            where t.id = any(${own.taskSessions}::uuid[]) order by t.id ${locks.taskSessions}`
       )
       return found([session], { runs, finalizations, issues, leases, taskSessions })
     })
@@ -397,7 +436,8 @@ export const layer: Layer.Layer<
           rows: sql`for no key update nowait`,
           taskSessions: sql`for update nowait`
         }).pipe(
-          // NOWAIT is told apart from a table-level wait by nothing: both mean that somebody is at work there.
+          // A row that is locked and a table that stays locked for the bound are told apart by nothing: both
+          // mean that somebody is at work there.
           Effect.catchIf(
             (error) => error.reason._tag === "LockTimeout",
             () => new RowsBusy({ scope: session.scope })

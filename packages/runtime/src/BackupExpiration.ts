@@ -6,7 +6,7 @@
  * A batch checks at most 200 session scopes and expires at most 50. It finds the rows of all its sessions at
  * once, decides with the pure policy, and for each candidate locks the rows, decides again, removes the task
  * sessions that name the session and renames the backup, in one transaction. Then all sessions are looked at
- * once more, and again before anything is deleted.
+ * once more, and each again right before its backup is deleted.
  *
  * **Gotchas**
  *
@@ -21,7 +21,8 @@ import {
   Continuation,
   ExpirationSettings,
   type Ids,
-  NativeSession
+  type NativeSession,
+  type RetentionPolicy
 } from "@reclaim/core"
 import {
   DatabaseClock,
@@ -33,19 +34,7 @@ import {
   Transactions
 } from "@reclaim/db"
 import { BackupStore, type FileError, Trees } from "@reclaim/fs"
-import {
-  Array as Arr,
-  Clock,
-  Context,
-  Effect,
-  Function,
-  Layer,
-  Option,
-  Result,
-  Schema,
-  Semaphore,
-  Stream
-} from "effect"
+import { Clock, Context, Effect, Function, Layer, Option, Schema, Semaphore, Stream } from "effect"
 import { settleScope } from "./internal/backupLeftovers.ts"
 import * as Expiration from "./internal/expiration.ts"
 import { clocks } from "./internal/judgement.ts"
@@ -131,8 +120,6 @@ export type Services =
 // 200 and 50: the seed document fixes them; they bound one batch's statements and its row locks.
 const maxChecked = 200
 const maxExpired = 50
-// 8: as many scopes as are looked at once; each is a handful of small reads.
-const inspectConcurrency = 8
 
 interface Checked {
   readonly inspected: Expiration.Inspected
@@ -146,40 +133,25 @@ interface Checked {
 const check = Effect.fnUntraced(function* (scopes: ReadonlyArray<Ids.ScopeId>) {
   const catalog = yield* SessionCatalog.SessionCatalog
   const holds = yield* Holds.Holds
-  const inspected = yield* Effect.forEach(scopes, Expiration.inspect, { concurrency: inspectConcurrency })
+  const inspected = yield* Effect.forEach(scopes, Expiration.inspect, {
+    concurrency: Expiration.inspectConcurrency
+  })
   const now = yield* clocks
   const found = yield* catalog.load(inspected.map(({ ref }) => ref))
   const held = yield* holds.scopes(scopes)
   const checked = yield* Effect.forEach(inspected, (each) =>
     Effect.gen(function* () {
       const hold = Option.fromUndefinedOr(held.get(each.ref.scope))
-      const session = NativeSession.fromRows(each.ref.scope, each.ref.state, found.rows, now.database)
-      const unknown =
-        Option.isNone(each.ref.state) ||
-        session.unknownRuns.length > 0 ||
-        session.foreign.length > 0 ||
-        found.obstacles(each.ref.scope).length > 0
       return {
         inspected: each,
-        session,
+        session: Expiration.sessionOf(each, found, now),
         held: Option.isSome(hold),
-        runs: session.unfinishedRuns.length > 0 ? "unfinished" : unknown ? "unknown" : "none",
+        runs: Expiration.runsOf(each, found, now),
         reasons: yield* Expiration.reasonsOf(each, Expiration.backupsOf(each.disk), found, hold, now)
       } satisfies Checked
     })
   )
   return { checked, found, now }
-})
-
-const usageOf = Effect.fnUntraced(function* ({ disk }: Expiration.Inspected) {
-  const trees = yield* Trees.Trees
-  const usages = yield* Effect.forEach(Expiration.backupsOf(disk), ({ path }) =>
-    Effect.result(trees.usage(path))
-  )
-  return usages.reduce(
-    (total, usage) => total + (Result.isSuccess(usage) ? usage.success.allocatedBytes : 0n),
-    0n
-  )
 })
 
 const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | undefined, dryRun: boolean) {
@@ -195,61 +167,60 @@ const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | 
     entries.flatMap((entry) => (entry._tag === "Scope" ? [entry.scope] : []))
   )
   const checkedOf = new Map(checked.map((each) => [each.inspected.ref.scope, each]))
-  const positionOf = new Map(entries.map((entry) => [entry.position, entry]))
 
   let counted = 0
   let candidates = 0
   let candidateAllocatedBytes = 0n
   let clearedTaskSessions = 0
+  let reclaimedAllocatedBytes = 0n
   let recovered = 0
   let errors = 0
   let expired = 0
   let position: string | undefined
-  const retired: Array<Expiration.Retired> = []
-  const toDelete: Array<Parameters<typeof Expiration.deleteExpired>[0][number]> = []
+  const open = new Set<Expiration.Retired>()
+  const toDelete: Array<Expiration.Deletable> = []
 
-  const settle = Effect.fnUntraced(function* (each: Checked) {
-    const { disk } = each.inspected
-    if (disk.retiring.length + disk.expired.length + disk.pending.length === 0 || dryRun) return false
-    const settled = yield* settleScope(each.inspected, each.runs, each.held, now)
+  const settle = Effect.fnUntraced(function* (
+    inspected: Expiration.Inspected,
+    runs: BackupLeftover.ScopeFacts["runs"],
+    held: boolean,
+    at: RetentionPolicy.Now
+  ) {
+    const settled = yield* settleScope(inspected, runs, held, at)
     recovered += settled.recovered
-    if (settled.expired.length > 0) toDelete.push({ inspected: each.inspected, folders: settled.expired })
     if (settled.stays.length > 0) {
       yield* Effect.logWarning("something that an interrupted expiration left stays").pipe(
-        Effect.annotateLogs({ scope: disk.scope, why: settled.stays })
+        Effect.annotateLogs({ scope: inspected.ref.scope, why: settled.stays })
       )
     }
-    return settled.moved
+    return settled
   })
 
-  const consider = Effect.fnUntraced(function* (each: Checked) {
-    // What was moved just now is decided about in the next pass, from what is on disk then.
-    if (yield* settle(each)) return
-    if (Expiration.backupsOf(each.inspected.disk).length === 0) return
-    if (each.reasons.length > 0) return skip(each.reasons)
-    const allocatedBytes = yield* usageOf(each.inspected)
+  const consider = Effect.fnUntraced(function* ({ held, inspected, reasons, runs }: Checked) {
+    const { scope } = inspected.ref
+    const { expired: left, pending, retiring } = inspected.disk
+    if (!dryRun && left.length + pending.length + retiring.length > 0) {
+      const settled = yield* settle(inspected, runs, held, now)
+      if (settled.expired.length > 0) {
+        toDelete.push({ scope, runIds: Option.none(), folders: settled.expired })
+      }
+      // What is `current` again is decided about in the next pass, from what is on disk then.
+      if (settled.recovered > 0) return
+    }
+    const backups = Expiration.backupsOf(inspected.disk)
+    if (reasons.length > 0) return skip(reasons)
+    if (backups.length === 0) return
+    const allocatedBytes = yield* Expiration.usageOf(backups)
     candidates += 1
     candidateAllocatedBytes += allocatedBytes
     if (dryRun) return
-    const retirement = yield* Expiration.retire({ inspected: each.inspected, found, allocatedBytes })
+    const retirement = yield* Expiration.retire({ inspected, found, allocatedBytes }, open)
     if (retirement._tag === "Kept") return skip([retirement.because])
-    retired.push(retirement.retired)
     clearedTaskSessions += retirement.retired.clearedTaskSessions
   })
 
-  const giveUp = Effect.forEach(
-    retired,
-    ({ candidate, leaving }) =>
-      Effect.forEach(leaving, ({ undo }) => Effect.ignore(undo)).pipe(
-        Effect.andThen(
-          Effect.ignore(Expiration.tell("undone", candidate.inspected.ref.scope, candidate.allocatedBytes))
-        )
-      ),
-    { discard: true }
-  )
-
   const conclusions = yield* Effect.gen(function* () {
-    for (const entry of positionOf.values()) {
+    for (const entry of entries) {
       if (candidates >= maxExpired) break
       position = entry.position
       counted += 1
@@ -266,11 +237,11 @@ const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | 
         })
       )
     }
-    return yield* Expiration.conclude(retired)
+    return yield* Expiration.conclude(open)
   }).pipe(
     // A batch that does not get to its end takes back what it moved; the end of the scope would too, but
     // only here does the journal say so.
-    Effect.onError(() => giveUp)
+    Effect.onError(() => Expiration.giveUp(open))
   )
 
   for (const conclusion of conclusions) {
@@ -279,13 +250,32 @@ const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | 
       continue
     }
     expired += 1
-    toDelete.push({ inspected: conclusion.retired.candidate.inspected, folders: conclusion.folders })
+    const { runIds, scope } = conclusion.retired
+    toDelete.push({ scope, runIds: Option.some(runIds), folders: conclusion.folders })
   }
-  const deletion = yield* Expiration.deleteExpired(toDelete)
-  expired -= Arr.intersection(
-    deletion.revived,
-    conclusions.map(({ retired: { candidate } }) => candidate.inspected.ref.scope)
-  ).length
+
+  for (const each of toDelete) {
+    const { held, inspected, now: at, runs } = yield* Expiration.lastLook(each)
+    if (runs === "none" && !held) {
+      for (const { path } of each.folders) {
+        const deletion = yield* Expiration.deleteFolder(path)
+        reclaimedAllocatedBytes += deletion.reclaimedBytes
+        errors += deletion.errors
+      }
+      continue
+    }
+    // What is whole goes back to `current`, by the rules for leftovers; what is not stays.
+    if (Option.isSome(each.runIds)) {
+      expired -= 1
+      skip([{ _tag: held ? "Held" : "RunAppeared" }])
+    }
+    yield* settle(inspected, runs, held, at).pipe(
+      Effect.catchTag("FileError", (error) => {
+        errors += 1
+        return Effect.logWarning(`an expired backup could not be moved back: ${error.message}`)
+      })
+    )
+  }
 
   const last = counted === listed.length
   const report = BackupReport.BackupReport.make({
@@ -293,11 +283,11 @@ const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | 
     candidates,
     candidateAllocatedBytes,
     expired,
-    reclaimedAllocatedBytes: deletion.reclaimedBytes,
+    reclaimedAllocatedBytes,
     clearedTaskSessions,
     recovered,
     skipped,
-    errors: errors + deletion.errors,
+    errors,
     durationMillis: Number(((yield* Clock.monotonicTimeNanos) - startedAt) / 1_000_000n)
   })
   if (candidates > 0) {
@@ -356,12 +346,12 @@ const diagnoseScopes = Effect.fnUntraced(function* (
       : []
   )
   const scopes = checked.filter(
-    ({ inspected, session }) =>
-      Expiration.backupsOf(inspected.disk).length > 0 &&
+    ({ inspected, reasons, session }) =>
+      (Expiration.backupsOf(inspected.disk).length > 0 || reasons.length > 0) &&
       (companyId === undefined || session.runIds.some((id) => owned.has(id)))
   )
   const diagnosed = yield* Effect.forEach(scopes, ({ inspected, reasons }) =>
-    Effect.map(usageOf(inspected), (allocatedBytes): Diagnosis => ({
+    Effect.map(Expiration.usageOf(Expiration.backupsOf(inspected.disk)), (allocatedBytes): Diagnosis => ({
       scope: inspected.ref.scope,
       sessionId: Option.map(inspected.ref.state, ({ sessionId }) => sessionId),
       decision: reasons.length === 0 ? "expire" : "retain",

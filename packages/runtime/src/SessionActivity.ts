@@ -61,27 +61,27 @@ export class SessionTracker extends Context.Service<
  */
 export const layerTracker: Layer.Layer<SessionActivity | SessionTracker> = Layer.effectContext(
   Effect.sync(() => {
-    const states = new Map<Ids.ScopeId, Array<BackupReason.SessionActivity>>()
-    const tracker = SessionTracker.of({
+    const tracked = new Set<{
+      readonly scope: Ids.ScopeId
+      readonly state: BackupReason.SessionActivity
+    }>()
+    return Context.make(SessionTracker, {
       track: (scope, state) =>
         Effect.acquireRelease(
           Effect.sync(() => {
-            states.set(scope, [...(states.get(scope) ?? []), state])
+            const entry = { scope, state }
+            tracked.add(entry)
+            return entry
           }),
-          () =>
-            Effect.sync(() => {
-              const rest = [...(states.get(scope) ?? [])]
-              rest.splice(rest.indexOf(state), 1)
-              if (rest.length === 0) states.delete(scope)
-              else states.set(scope, rest)
-            })
-        )
-    })
-    return Context.make(SessionTracker, tracker).pipe(
-      Context.add(
-        SessionActivity,
-        SessionActivity.of({ of: ({ scope }) => Effect.sync(() => states.get(scope) ?? []) })
-      )
+          (entry) => Effect.sync(() => tracked.delete(entry))
+        ).pipe(Effect.asVoid)
+    }).pipe(
+      Context.add(SessionActivity, {
+        of: (session) =>
+          Effect.sync(() =>
+            [...tracked].flatMap(({ scope, state }) => (scope === session.scope ? [state] : []))
+          )
+      })
     )
   })
 )

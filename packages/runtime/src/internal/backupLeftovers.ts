@@ -1,13 +1,12 @@
-import { BackupLeftover, RetentionPolicy } from "@reclaim/core"
+import { BackupLeftover, type RetentionPolicy } from "@reclaim/core"
 import { BackupStore } from "@reclaim/fs"
-import { DateTime, Duration, Effect, Option, Result } from "effect"
-import { type Inspected, tell } from "./expiration.ts"
+import { Effect, Option, Result } from "effect"
+import { ageOf, type Inspected, tell, usageOf } from "./expiration.ts"
 
 /** What settling the leftovers of a scope did. `expired` are folders to delete. */
 export interface Settled {
   readonly recovered: number
-  readonly moved: boolean
-  readonly expired: ReadonlyArray<BackupStore.LeftoverRef<"Expired"> & { readonly path: string }>
+  readonly expired: ReadonlyArray<BackupStore.Moved<"Expired">>
   readonly stays: ReadonlyArray<BackupLeftover.Why>
 }
 
@@ -26,6 +25,22 @@ const verify = Effect.fnUntraced(function* ({ manifest, path }: BackupStore.Back
     : ("failed" as const)
 })
 
+/** Moves a leftover and tells of it, with no interruption in between. */
+const told = Effect.fnUntraced(function* <A, E, R>(
+  event: "expired" | "recovered",
+  leftover: BackupStore.Leftover,
+  move: Effect.Effect<A, E, R>,
+  happened: (outcome: A) => boolean
+) {
+  const allocatedBytes = yield* usageOf([leftover])
+  return yield* move.pipe(
+    Effect.tap((outcome) => (happened(outcome) ? tell(event, leftover.scope, allocatedBytes) : Effect.void)),
+    Effect.uninterruptible
+  )
+})
+
+const isMoved = (outcome: BackupStore.MoveBack): boolean => outcome === "moved"
+
 /**
  * Settles what interrupted captures and expirations left in a scope, as the pure rules say. Each action is
  * one rename that overwrites nothing, so two processes may do this at once.
@@ -40,10 +55,6 @@ export const settleScope = Effect.fnUntraced(function* (
   const digests = new Map<string, BackupLeftover.Digests>()
   const named = [...disk.retiring, ...disk.expired, ...disk.pending]
   const byName = new Map(named.map((leftover) => [leftover.name, leftover]))
-  const age = (nanoseconds: bigint) =>
-    Duration.millis(
-      Math.max(0, DateTime.toEpochMillis(RetentionPolicy.fileClock(now)) - Number(nanoseconds / 1_000_000n))
-    )
   const facts = (): BackupLeftover.ScopeFacts => {
     const described = (backup: BackupStore.Backup) =>
       backupOf(backup, digests.get(backup.name) ?? "unverified")
@@ -52,7 +63,7 @@ export const settleScope = Effect.fnUntraced(function* (
       previous: Option.map(disk.previous, described),
       retiring: disk.retiring.map((leftover) => ({ ...described(leftover), name: leftover.name })),
       expired: disk.expired.map((leftover) => ({ ...described(leftover), name: leftover.name })),
-      pending: disk.pending.map(({ info, name }) => ({ name, age: age(info.mtimeNs) })),
+      pending: disk.pending.map(({ info, name }) => ({ name, age: ageOf(info.mtimeNs, now) })),
       runs,
       held
     }
@@ -71,8 +82,7 @@ export const settleScope = Effect.fnUntraced(function* (
   }
 
   let recovered = 0
-  let moved = false
-  const expired: Array<BackupStore.LeftoverRef<"Expired"> & { readonly path: string }> = []
+  const expired: Array<BackupStore.Moved<"Expired">> = []
   const stays: Array<BackupLeftover.Why> = []
   for (const { action, kind, name } of settlements) {
     const leftover = byName.get(name)
@@ -84,25 +94,20 @@ export const settleScope = Effect.fnUntraced(function* (
       case "Delete":
         if (leftover.kind === "Expired") expired.push({ ...leftover, kind: leftover.kind })
         break
-      case "ToExpired": {
-        const claimed =
-          leftover.kind === "Pending"
-            ? yield* store.drop({ ...leftover, kind: leftover.kind })
-            : leftover.kind === "Retiring"
-              ? yield* store.expire({ ...leftover, kind: leftover.kind })
-              : Option.none()
-        moved = true
-        expired.push(...Option.toArray(claimed))
-        break
-      }
-      case "Restore":
-        if (leftover.kind === "Pending") break
-        if ((yield* store.revive({ ...leftover, kind: leftover.kind })) === "moved") {
-          recovered += 1
-          moved = true
-          yield* tell("recovered", disk.scope, 0n)
+      case "ToExpired":
+        if (leftover.kind === "Pending") {
+          expired.push(...Option.toArray(yield* store.drop({ ...leftover, kind: leftover.kind })))
+        } else if (leftover.kind === "Retiring") {
+          const moved = store.expire({ ...leftover, kind: leftover.kind })
+          expired.push(...Option.toArray(yield* told("expired", leftover, moved, Option.isSome)))
         }
         break
+      case "Restore": {
+        if (leftover.kind === "Pending") break
+        const moved = store.revive({ ...leftover, kind: leftover.kind })
+        if ((yield* told("recovered", leftover, moved, isMoved)) === "moved") recovered += 1
+        break
+      }
       case "Verify":
       case "Wait":
         yield* Effect.logDebug("a leftover waits for the next sweep").pipe(
@@ -110,5 +115,5 @@ export const settleScope = Effect.fnUntraced(function* (
         )
     }
   }
-  return { recovered, moved, expired, stays } satisfies Settled
+  return { recovered, expired, stays } satisfies Settled
 })

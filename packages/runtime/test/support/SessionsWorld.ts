@@ -50,7 +50,7 @@ const server = (options: SessionServer.Options) =>
 /** What happens before each statement on a reserved connection; a test may set it. */
 let beforeStatement: (text: string) => Effect.Effect<void> = () => Effect.void
 
-const client = (pool: Omit<PgClient.PgPoolConfig, "url"> = {}) =>
+const client = ({ pool, user }: Pick<Options, "pool" | "user">) =>
   Layer.effect(
     SqlClient.SqlClient,
     Effect.map(SqlClient.SqlClient, (sql) =>
@@ -59,15 +59,19 @@ const client = (pool: Omit<PgClient.PgPoolConfig, "url"> = {}) =>
   ).pipe(
     Layer.provideMerge(
       Layer.unwrap(
-        Effect.map(TestDatabase.TestDatabase, ({ url }) =>
-          PgClient.layer({ ...pool, url: Redacted.make(url) })
-        )
+        Effect.map(TestDatabase.TestDatabase, ({ url }) => {
+          const as = new URL(url)
+          if (user !== undefined) as.username = user
+          return PgClient.layer({ ...pool, url: Redacted.make(as.href) })
+        })
       )
     )
   )
 
 export interface Options extends SessionServer.Options {
   readonly pool?: Omit<PgClient.PgPoolConfig, "url">
+  /** The role that connects, in place of the one that owns the tables. */
+  readonly user?: string
 }
 
 /** Use it with `excludeTestServices`, as `World.layer`. */
@@ -79,7 +83,7 @@ export const layer = (options: Options = {}) =>
       )
     ),
     Layer.provideMerge(MovableClock.layer(noon)),
-    Layer.provideMerge(client(options.pool)),
+    Layer.provideMerge(client(options)),
     Layer.provideMerge(TestDatabase.layer(inject("databaseUrl"))),
     Layer.provideMerge(instance)
   )
@@ -88,7 +92,7 @@ export const layer = (options: Options = {}) =>
 export const elsewhere =
   (options: Options = {}) =>
   <A, E, R>(self: Effect.Effect<A, E, R>) =>
-    Effect.provide(self, Layer.fresh(server(options).pipe(Layer.provideMerge(client(options.pool)))), {
+    Effect.provide(self, Layer.fresh(server(options).pipe(Layer.provideMerge(client(options)))), {
       local: true
     })
 
@@ -298,6 +302,7 @@ export const logged = <A, E, R>(self: Effect.Effect<A, E, R>) =>
     return Effect.as(Effect.provide(self, Logger.layer([logger])), lines)
   })
 
+export { eventually } from "../../../db/test/support/database.ts"
 export { tables, unfinished } from "./Sweeping.ts"
 export type Scope = Ids.ScopeId
 /** What a test of this world may use. */
