@@ -1,6 +1,7 @@
 import { BackupLeftover, type RetentionPolicy } from "@reclaim/core"
-import { BackupStore } from "@reclaim/fs"
+import { BackupStore, type FileError } from "@reclaim/fs"
 import { Effect, Option, Result } from "effect"
+import type { Services } from "../BackupExpiration.ts"
 import { ageOf, type Inspected, tell, usageOf } from "./expiration.ts"
 
 /** What settling the leftovers of a scope did. `expired` are folders to delete. */
@@ -50,7 +51,7 @@ export const settleScope = Effect.fnUntraced(function* (
   runs: BackupLeftover.ScopeFacts["runs"],
   held: boolean,
   now: RetentionPolicy.Now
-) {
+): Effect.fn.Return<Settled, FileError.FileError, Services> {
   const store = yield* BackupStore.BackupStore
   const digests = new Map<string, BackupLeftover.Digests>()
   const named = [...disk.retiring, ...disk.expired, ...disk.pending]
@@ -115,5 +116,5 @@ export const settleScope = Effect.fnUntraced(function* (
         )
     }
   }
-  return { recovered, expired, stays } satisfies Settled
+  return { recovered, expired, stays }
 })

@@ -12,9 +12,11 @@ import {
 import { Holds, Journal, SessionCatalog, Transactions } from "@reclaim/db"
 import { BackupStore, type FileError, Trees } from "@reclaim/fs"
 import { DateTime, Duration, Effect, Exit, Option, Result, Schema, Scope } from "effect"
+import type { Services } from "../BackupExpiration.ts"
 import { ServerName } from "../ServerName.ts"
 import { SessionActivity } from "../SessionActivity.ts"
 import { clocks } from "./judgement.ts"
+import type { DatabaseFailure } from "./services.ts"
 
 /** A session's folder with the state file as it was understood. */
 export interface Inspected {
@@ -271,7 +273,11 @@ const putBack = Effect.fnUntraced(function* (leaving: ReadonlyArray<BackupStore.
 export const retire = Effect.fn("BackupExpiration.retire")(function* (
   { allocatedBytes, found, inspected: { ref } }: Candidate,
   open: Set<Retired>
-) {
+): Effect.fn.Return<
+  Retirement,
+  DatabaseFailure,
+  Services | ExpirationSettings.ExpirationSettings | Scope.Scope
+> {
   const transactions = yield* Transactions.Transactions
   const catalog = yield* SessionCatalog.SessionCatalog
   const store = yield* BackupStore.BackupStore
@@ -371,7 +377,13 @@ export type Conclusion =
  * lease or anything else has appeared, the backups go back to their names; the others become expired. What
  * is concluded is taken out of `open`.
  */
-export const conclude = Effect.fnUntraced(function* (open: Set<Retired>) {
+export const conclude = Effect.fnUntraced(function* (
+  open: Set<Retired>
+): Effect.fn.Return<
+  ReadonlyArray<Conclusion>,
+  DatabaseFailure,
+  Services | ExpirationSettings.ExpirationSettings
+> {
   const catalog = yield* SessionCatalog.SessionCatalog
   const holds = yield* Holds.Holds
   const store = yield* BackupStore.BackupStore
@@ -442,11 +454,22 @@ export interface Deletable {
   readonly folders: ReadonlyArray<{ readonly path: string }>
 }
 
+/** What a session looks like right before its backups are deleted. */
+export interface LastLook {
+  readonly inspected: Inspected
+  readonly runs: BackupLeftover.ScopeFacts["runs"]
+  readonly held: boolean
+  readonly now: RetentionPolicy.Now
+}
+
 /**
  * Looks once more at a session whose backups are to be deleted, right before that, since deleting others may
  * have taken minutes. The answer is what the rules for leftovers ask about it.
  */
-export const lastLook = Effect.fnUntraced(function* ({ runIds, scope }: Deletable) {
+export const lastLook = Effect.fnUntraced(function* ({
+  runIds,
+  scope
+}: Deletable): Effect.fn.Return<LastLook, DatabaseFailure, Services> {
   const catalog = yield* SessionCatalog.SessionCatalog
   const holds = yield* Holds.Holds
   const activity = yield* SessionActivity
@@ -463,7 +486,7 @@ export const lastLook = Effect.fnUntraced(function* ({ runIds, scope }: Deletabl
     (known) => session.taskSessions.length > 0 || session.runIds.some((id) => !known.includes(id))
   )
   const runs = doing.length > 0 || appeared ? "unfinished" : runsOf(inspected, found, now)
-  return { inspected, runs, held, now } as const
+  return { inspected, runs, held, now }
 })
 
 /** Deletes an expired folder. Interruptible between entries. */
