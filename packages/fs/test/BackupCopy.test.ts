@@ -51,12 +51,23 @@ const whenOpened = (name: string, action: (time: number) => void, times = 1): Pa
   }
 }
 
+/** A call that does something first, every time. */
+const preceded = <Call extends (...args: never) => unknown>(
+  call: Call,
+  first: (path: string) => void
+): Call =>
+  new Proxy(call, {
+    apply: (target, self, args) => {
+      first(String(args[0]))
+      return Reflect.apply(target, self, args)
+    }
+  })
+
 /** As on a system whose open descriptors cannot be addressed. */
 const plain: Partial<Calls> = {
-  readlinkSync: ((path: Fs.PathLike, options?: { encoding: "latin1" }) => {
-    if (String(path).startsWith("/proc/")) throw Object.assign(new Error("ENOENT"), { code: "ENOENT" })
-    return Fs.readlinkSync(path, options)
-  }) as Calls["readlinkSync"]
+  readlinkSync: preceded(Fs.readlinkSync, (path) => {
+    if (path.startsWith("/proc/")) throw Object.assign(new Error("ENOENT"), { code: "ENOENT" })
+  })
 }
 
 const modeAndTime = (path: string) => {
@@ -203,12 +214,11 @@ describe("copyEngine", () => {
       const source = `${folder}/source`
       write(source, { long: Buffer.alloc(700_000, 1) })
       let reads = 0
-      const readSync = ((...args: Parameters<typeof Fs.readSync>) => {
+      const readSync = preceded(Fs.readSync, () => {
         reads += 1
         // The same size and place: only the times tell.
         if (reads === 2) Fs.writeFileSync(`${source}/long`, Buffer.alloc(700_000, 2))
-        return Fs.readSync(...args)
-      }) as Calls["readSync"]
+      })
       const copied = engineWith({ readSync }).copy(source, `${folder}/target`, live)
       assert.deepStrictEqual(new Set(Fs.readFileSync(`${folder}/target/long`)), new Set([2]))
       assert.strictEqual(`sha256:${copied.sha256}`, hostDigest(source).sha256)

@@ -68,6 +68,12 @@ const capturePoints = [
   "capture.afterOldExpired",
   "capture.afterDelete"
 ]
+const swapPoints = [
+  "capture.afterPreviousAside",
+  "capture.afterCurrentAside",
+  "capture.afterSwap",
+  "capture.afterOldExpired"
+]
 /** From here on the new backup is the one that is found. */
 const swapped = capturePoints.indexOf("capture.afterSwap")
 
@@ -132,7 +138,7 @@ describe("a backup of a process that is killed", () => {
           }
         }
         for (const [state, make] of Object.entries(states)) {
-          for (const point of capturePoints.slice(4)) {
+          for (const point of swapPoints) {
             const instance = `${folder}/${state}-${point}`
             makeSession(instance, "old")
             yield* capture(instance)

@@ -75,8 +75,12 @@ export const make = (options: {
       return yield* refuse("it lies in the backups of the session")
     }
     const info = yield* posix.lstat(real).pipe(
+      Effect.catchIf(isCode("ENOTDIR"), () => Effect.fail(refuse("its folder does not exist"))),
       Effect.asSome,
-      Effect.catchIf(isCode("ENOENT"), () => Effect.succeedNone)
+      Effect.catchIf(
+        (error) => error._tag === "FileError" && error.code === "ENOENT",
+        () => Effect.succeedNone
+      )
     )
     if (Option.isNone(info)) return { path: real, parent, mode: 0o700 }
     if (info.value.kind === "symlink") return yield* refuse("it is a link")

@@ -1,0 +1,69 @@
+/** P-01: deletes the trash of one company, against what else deletes folders. */
+import { Trees } from "@reclaim/fs"
+import { Effect } from "effect"
+import { deleteTrash as deleteUnderLock } from "../../packages/runtime/src/internal/trash.ts"
+import * as Corpus from "../Corpus.ts"
+import * as Harness from "../Harness.ts"
+import * as Instance from "../Instance.ts"
+import { removeFolders } from "../peers/removeFolders.ts"
+import * as System from "../System.ts"
+
+// 4: as `deleteTrash` of the runtime does it.
+const concurrency = 4
+
+const make = Effect.fnUntraced(function* (size: Harness.Size) {
+  const workspace = yield* Harness.Workspace
+  const { context } = yield* Instance.make
+  const corpus = Corpus.make(size === "full" ? 2000 : 40)
+  const template = yield* System.temporaryFolder(workspace.path)
+  yield* Corpus.write(corpus, template)
+
+  const prepare = Effect.gen(function* () {
+    const root = yield* System.temporaryFolder(workspace.path)
+    yield* System.command("cp", ["-a", `${template}/.`, root])
+    yield* Harness.settle(size, root)
+    return { root, folders: corpus.copies.map((copy) => `${root}/${Corpus.relativePath(copy)}`) }
+  })
+  type Input = Effect.Success<typeof prepare>
+  const side = <E, R>(name: string, work: (input: Input) => Effect.Effect<unknown, E, R>) =>
+    Harness.side({
+      name,
+      prepare,
+      work,
+      verify: ({ root }) =>
+        Effect.orDie(
+          Effect.map(System.command("find", [root, "-type", "f"]), (files) => ({
+            outcome: `${files.length} characters of paths left`
+          }))
+        )
+    })
+
+  const fsRm = yield* side("fs.rm", ({ folders }) => Effect.promise(() => removeFolders(folders)))
+  const rm = yield* side("rm -rf", ({ folders }) => System.command("rm", ["-rf", "--", ...folders]))
+  const xargs = yield* side("xargs -P4 rm -rf", ({ folders }) =>
+    System.command("xargs", ["-0", "-P4", "-n50", "rm", "-rf", "--"], { input: folders.join("\0") })
+  )
+  const trees = yield* side(
+    "Trees.remove",
+    Effect.fnUntraced(function* ({ folders }) {
+      const trees = yield* Trees.Trees
+      yield* Effect.forEach(folders, (folder) => trees.remove(folder), { concurrency, discard: true })
+    })
+  ).pipe(Effect.provideContext(context))
+  const locked = yield* side("deleteTrash", ({ folders }) => deleteUnderLock(corpus.companyId, folders)).pipe(
+    Effect.provideContext(context)
+  )
+
+  const contest: Harness.Contest = {
+    amount: Corpus.amount(corpus),
+    comparisons: [
+      { figure: Harness.time, ours: trees, peer: rm },
+      { figure: Harness.time, ours: trees, peer: xargs },
+      { figure: Harness.time, ours: trees, peer: fsRm },
+      { figure: Harness.time, ours: locked, peer: rm }
+    ]
+  }
+  return contest
+}, Effect.orDie)
+
+export const deleteTrash: Harness.Scenario = { id: "P-01", title: "deleting trash", make }
