@@ -368,6 +368,20 @@ describe("BackupStore.capture", () => {
       )
   )
 
+  it.effect("[B-01] what was captured becomes the backup although a sweep moves the old one meanwhile", () =>
+    test(
+      Effect.fnUntraced(function* (instance) {
+        yield* made(instance, "old")
+        makeSession(instance, "new")
+        const retired = `${backupsOf(instance)}/.retiring-aaaaaaaa-0000-4000-8000-000000000001`
+        const sweep = Effect.sync(() => Fs.renameSync(`${backupsOf(instance)}/current`, retired))
+        yield* capture(captureOptions(instance)).pipe(atPoint("capture.afterPreviousAside", sweep))
+        assert.strictEqual(hostReads(instance), "new")
+        assert.isTrue(Fs.existsSync(retired))
+      })
+    )
+  )
+
   it.effect("[B-01] [F-09] stops a copy between two entries when it is interrupted", () =>
     test(
       Effect.fnUntraced(function* (instance) {

@@ -161,10 +161,15 @@ export const make = Effect.fnUntraced(function* (options: {
   const swap = (scope: Ids.ScopeId, pending: string, published: () => void) =>
     Effect.suspend(() => {
       const undone: Array<Effect.Effect<void, FileError>> = []
-      /** A rename that a later failure takes back, where nothing has the name meanwhile. */
+      /**
+       * A rename that a later failure takes back, where nothing has the name meanwhile. False when a sweep
+       * was faster: what it moved is no reason to lose what was captured.
+       */
       const rename = (from: string, to: string, which: "current" | "previous") =>
-        Effect.tap(posix.rename(from, to), () =>
-          Effect.sync(() => undone.unshift(Effect.asVoid(moves.moveTo(scope, to, which))))
+        posix.rename(from, to).pipe(
+          Effect.tap(() => Effect.sync(() => undone.unshift(Effect.asVoid(moves.moveTo(scope, to, which))))),
+          Effect.as(true),
+          Effect.catchIf(isCode("ENOENT"), () => Effect.succeed(false))
         )
       return Effect.gen(function* () {
         yield* FaultPoints.captureBeforeSwap
@@ -177,15 +182,11 @@ export const make = Effect.fnUntraced(function* (options: {
           if (hasCurrent) {
             // It may be the only whole one: under this name a restoration still finds it.
             const aside = `${folder}/${BackupNames.fresh("Retiring").name}`
-            yield* rename(previous, aside, "previous")
-            old.push(aside)
+            if (yield* rename(previous, aside, "previous")) old.push(aside)
           } else old.push(previous)
         }
         yield* FaultPoints.captureAfterPreviousAside
-        if (hasCurrent) {
-          yield* rename(current, previous, "current")
-          old.unshift(previous)
-        }
+        if (hasCurrent && (yield* rename(current, previous, "current"))) old.unshift(previous)
         yield* FaultPoints.captureAfterCurrentAside
         yield* posix.rename(pending, current)
         undone.length = 0
