@@ -15,6 +15,7 @@
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Console, Effect, Layer, Logger, Option, References, Stdio } from "effect"
 import { CliConfig, CliError, CliOutput, Command, Flag, GlobalFlag } from "effect/cli"
+import { backups } from "./internal/backups.ts"
 import { demo } from "./internal/demo.ts"
 import { fromCause, withoutCredentials } from "./internal/failure.ts"
 import { globalFlags } from "./internal/flags.ts"
@@ -42,11 +43,13 @@ const root = Command.make(
     yield* (yield* Printer).lines(version)
   })
 ).pipe(
-  Command.withDescription("Removes skill version copies that the database can rebuild, and keeps all others")
+  Command.withDescription(
+    "Removes copies that can be done without: skill versions that the database can rebuild, and backups of sessions whose work is closed"
+  )
 )
 
 const command = root.pipe(
-  Command.withSubcommands([skills, hold, unhold, holds, journal, migrate, demo]),
+  Command.withSubcommands([skills, backups, hold, unhold, holds, journal, migrate, demo]),
   Command.withGlobalFlags([...globalFlags])
 )
 

@@ -9,7 +9,7 @@
  *
  * @since 0.1.0
  */
-import { Ids, VersionReason } from "@reclaim/core"
+import { BackupReason, Ids, VersionReason } from "@reclaim/core"
 import { Schema, SchemaGetter } from "effect"
 
 /**
@@ -171,6 +171,105 @@ export const Released = Schema.Struct({
 /** @category documents @since 0.1.0 */
 export type Released = typeof Released.Type
 
+/**
+ * What `backups diagnose` says about the backup of one session. `sessionId` is null where the session's state
+ * file does not tell it.
+ *
+ * @category documents
+ * @since 0.1.0
+ */
+export const Backup = Schema.Struct({
+  type: Schema.Literal("backup"),
+  // Not a ScopeId: what is no folder and only has such a name stays, too.
+  scope: Schema.String,
+  sessionId: Schema.OptionFromNullOr(Ids.NativeSessionId),
+  decision: Schema.Literals(["retain", "expire"]),
+  reasons: Schema.Array(BackupReason.BackupReason),
+  allocatedBytes: Bytes
+})
+/** @category documents @since 0.1.0 */
+export type Backup = typeof Backup.Type
+
+/**
+ * The last document of `backups diagnose`. A backup counts under every reason it has.
+ *
+ * @category documents
+ * @since 0.1.0
+ */
+export const BackupSummary = Schema.Struct({
+  type: Schema.Literal("summary"),
+  backups: Schema.Int,
+  candidates: Schema.Int,
+  candidateAllocatedBytes: Bytes,
+  allocatedBytes: Bytes,
+  retained: Counts
+})
+/** @category documents @since 0.1.0 */
+export type BackupSummary = typeof BackupSummary.Type
+
+const backupTotals = {
+  worker: Schema.Literal("backups"),
+  dryRun: Schema.Boolean,
+  checked: Schema.Int,
+  candidates: Schema.Int,
+  candidateAllocatedBytes: Bytes,
+  expired: Schema.Int,
+  reclaimedAllocatedBytes: Bytes,
+  clearedTaskSessions: Schema.Int,
+  recovered: Schema.Int,
+  skipped: Counts,
+  errors: Schema.Int,
+  durationMillis: Schema.Finite,
+  continuation: Schema.NullOr(Schema.String)
+}
+
+/**
+ * One batch of `backups sweep`. `continuation` is null after the last batch of a pass.
+ *
+ * @category documents
+ * @since 0.1.0
+ */
+export const BackupBatch = Schema.Struct({ type: Schema.Literal("batch"), ...backupTotals })
+/** @category documents @since 0.1.0 */
+export type BackupBatch = typeof BackupBatch.Type
+
+/** The last document of `backups sweep`: the batches, added up. @category documents @since 0.1.0 */
+export const BackupSweepSummary = Schema.Struct({
+  type: Schema.Literal("summary"),
+  batches: Schema.Int,
+  ...backupTotals
+})
+/** @category documents @since 0.1.0 */
+export type BackupSweepSummary = typeof BackupSweepSummary.Type
+
+/**
+ * What `backups capture` wrote. `omitted` are the paths that were left out, as `<source>/<path>`, the first
+ * thousand of them.
+ *
+ * @category documents
+ * @since 0.1.0
+ */
+export const Captured = Schema.Struct({
+  type: Schema.Literal("captured"),
+  scope: Ids.ScopeId,
+  path: Schema.String,
+  bytes: Bytes,
+  omitted: Schema.Array(Schema.String)
+})
+/** @category documents @since 0.1.0 */
+export type Captured = typeof Captured.Type
+
+/** What `backups restore` wrote to `path`, and under which name it was found. @category documents @since 0.1.0 */
+export const Restored = Schema.Struct({
+  type: Schema.Literal("restored"),
+  scope: Ids.ScopeId,
+  from: Schema.Literals(["current", "previous", "retiring"]),
+  path: Schema.String,
+  bytes: Bytes
+})
+/** @category documents @since 0.1.0 */
+export type Restored = typeof Restored.Type
+
 const heldVersion = { kind: Schema.Literal("version"), companyId: Ids.CompanyId, versionId: Ids.VersionId }
 const heldScope = { kind: Schema.Literal("scope"), scope: Ids.ScopeId }
 const holdNote = { by: Schema.String, note: Schema.String }
@@ -247,7 +346,13 @@ export const Demo = Schema.Struct({
   reclaimedAllocatedBytes: Bytes,
   restoredVersionId: Ids.VersionId,
   restoredFiles: Schema.Int,
-  identical: Schema.Boolean
+  identical: Schema.Boolean,
+  backupsBefore: Schema.Int,
+  backupsAfter: Schema.Int,
+  expiredBackups: Schema.Int,
+  recoveredBackups: Schema.Int,
+  clearedTaskSessions: Schema.Int,
+  restoredScope: Ids.ScopeId
 })
 /** @category documents @since 0.1.0 */
 export type Demo = typeof Demo.Type

@@ -18,6 +18,18 @@ interface Case {
 
 const setting = (name: string, value: string) => ({ [`PAPERCLIP_SKILL_VERSION_RETENTION_${name}`]: value })
 
+const capture = (...args: ReadonlyArray<string>) => [
+  "backups",
+  "capture",
+  "--scope",
+  "a".repeat(64),
+  "--runner-instance",
+  "r",
+  "--lease",
+  "l",
+  ...args
+]
+
 const cases: ReadonlyArray<Case> = [
   {
     what: "an unknown command",
@@ -117,6 +129,86 @@ const cases: ReadonlyArray<Case> = [
     code: 2,
     tag: "InvalidContinuation",
     says: /the continuation cannot be used: it is damaged/
+  },
+  {
+    what: "a session that is no UUID",
+    args: capture("--session", "session-1", "--provider", "none", "--source", "runner=/etc"),
+    code: 2,
+    tag: "InvalidValue",
+    says: /--session: "session-1".*a UUID/
+  },
+  {
+    what: "a lease without a name",
+    args: capture("--session", id, "--provider", "none", "--source", "runner=/etc").with(7, " "),
+    code: 2,
+    tag: "InvalidValue",
+    says: /--lease: " ".*an id/
+  },
+  {
+    what: "a provider that does not exist",
+    args: capture("--session", id, "--provider", "cursor", "--source", "runner=/etc"),
+    code: 2,
+    tag: "InvalidValue",
+    says: /--provider: "cursor".*codex/
+  },
+  {
+    what: "a source that climbs",
+    args: capture("--session", id, "--provider", "none", "--source", "../x=/etc"),
+    code: 2,
+    tag: "InvalidValue",
+    says: /--source: "\.\.\/x=\/etc".*NAME=DIR/
+  },
+  {
+    what: "a source without a folder",
+    args: capture("--session", id, "--provider", "none", "--source", "runner="),
+    code: 2,
+    tag: "InvalidValue",
+    says: /--source: "runner=".*NAME=DIR/
+  },
+  {
+    what: "a backup of nothing",
+    args: capture("--session", id, "--provider", "none"),
+    code: 2,
+    tag: "MissingOption",
+    says: /--source/
+  },
+  {
+    what: "the same source twice",
+    args: capture(
+      "--session",
+      id,
+      "--provider",
+      "none",
+      "--source",
+      "runner=/etc",
+      "--source",
+      "runner=/usr"
+    ),
+    code: 2,
+    tag: "RefusedSource",
+    says: /two sources have the same name/
+  },
+  {
+    what: "a backup that is not there",
+    args: ["backups", "restore", "--scope", "a".repeat(64), "--target", "/tmp/reclaim-never"],
+    code: 1,
+    tag: "RestoreFailed",
+    says: /^a{64}: there is no backup$/
+  },
+  {
+    what: "a continuation of backups that is damaged",
+    args: ["backups", "sweep", "--continue", "reclaim1.abc.def"],
+    code: 2,
+    tag: "InvalidContinuation",
+    says: /the continuation cannot be used: it is damaged/
+  },
+  {
+    what: "a session state folder that is a file",
+    args: ["backups", "diagnose"],
+    env: { PAPERCLIP_RUNNER_STATE_DIR: "/etc/passwd" },
+    code: 2,
+    tag: "RefusedRoots",
+    says: /session state folder is not a folder: \/etc\/passwd/
   },
   {
     what: "an instance that is not there",

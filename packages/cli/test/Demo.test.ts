@@ -37,7 +37,7 @@ layer(NodeServices.layer, { timeout: 120_000 })("demo", (it) => {
   })
 
   it.effect(
-    "[O-01] shows what is there, what stays, what goes and how it comes back, and cleans up",
+    "[O-01] [B-02] [B-05] shows what is there, what stays, what goes and how it comes back, and cleans up",
     () =>
       Effect.gen(function* () {
         const folder = yield* temporary
@@ -51,7 +51,12 @@ layer(NodeServices.layer, { timeout: 120_000 })("demo", (it) => {
           "4. The sweep",
           "5. What remains",
           "6. What the journal says",
-          "7. Bringing"
+          "7. Bringing",
+          "8. What a session's backup holds",
+          "9. Which backups stay, and why",
+          "10. The expiration",
+          "11. When closed work is reopened",
+          "12. Restoring"
         ]) {
           expect(shown.stdout).toContain(heading)
         }
@@ -73,6 +78,32 @@ layer(NodeServices.layer, { timeout: 120_000 })("demo", (it) => {
         }
         expect(shown.stdout).toMatch(/byte for byte what was evicted, from the database alone/)
         expect(yield* leftBehind(folder)).toEqual([])
+        // What the capture leaves out of a Codex home, and why.
+        for (const [path, why] of [
+          ["codex-home/auth.json", "credentials"],
+          ["codex-home/tmp", "scratch"],
+          ["codex-home/cache/remote_plugin_catalog", "remote plugin catalog"],
+          ["codex-home/plugins/cache/openai-curated-remote", "remote plugin bundle"],
+          ["codex-home/plugins/cache/acme-store/calendar", "remote plugin bundle"]
+        ] as const) {
+          expect(shown.stdout).toMatch(new RegExp(`^${path} +${why}$`, "m"))
+        }
+        for (const line of [
+          /^Sign firmware 4\.2 +expire +\d+ KiB +nothing keeps it$/m,
+          /^Reconcile the September invoices +retain +\d+ KiB +issue "Reconcile .*" is open$/m,
+          /^Declare consignment 7741 +retain +\d+ KiB +referred to by environment lease /m,
+          /^Roll 4\.1 out to the fleet +retain +\d+ KiB +run .* is not finished$/m,
+          /^Subtitle the winter film +retain +\d+ KiB +issue .* closed within the window, may go from /m,
+          /^Recall patients, week 44 +retain +\d+ KiB +held by dana@ops: /m,
+          /^Plan the Christmas routes +a killed server left \.retiring-/m,
+          /^Sign firmware 4\.2 +current +\(none\)$/m,
+          /^Plan the Christmas routes +\.retiring-\S+ +current$/m,
+          /^Sign firmware 4\.2 +starts a fresh session/m,
+          /^Declare consignment 7741 +resumes session /m,
+          /^\d+ KiB from current: 12 files, byte for byte what the sandbox had, and no credentials$/m
+        ]) {
+          expect(shown.stdout).toMatch(line)
+        }
       }).pipe(Effect.scoped),
     120_000
   )
@@ -93,6 +124,13 @@ layer(NodeServices.layer, { timeout: 120_000 })("demo", (it) => {
         const document = yield* Schema.decodeEffect(Schema.fromJsonString(Output.Demo))(line)
         expect(document.identical).toBe(true)
         expect(document.evicted).toBe(document.copiesBefore - document.copiesAfter)
+        expect(document).toMatchObject({
+          backupsBefore: 8,
+          backupsAfter: 6,
+          expiredBackups: 2,
+          recoveredBackups: 1,
+          clearedTaskSessions: 2
+        })
         expect(document.allocatedBytesBefore - document.allocatedBytesAfter).toBeGreaterThan(0n)
         const tried = yield* reclaim([
           "skills",
@@ -106,6 +144,16 @@ layer(NodeServices.layer, { timeout: 120_000 })("demo", (it) => {
         expect(tried.code).toBe(0)
         // The restored copy is there, beside those that stayed.
         expect(tried.documents.at(-1)).toMatchObject({ type: "summary", copies: document.copiesAfter + 1 })
+        const backups = yield* reclaim([
+          "backups",
+          "diagnose",
+          "--json",
+          "--instance",
+          document.instance,
+          "--database-url",
+          document.databaseUrl
+        ])
+        expect(backups.documents.at(-1)).toMatchObject({ type: "summary", backups: document.backupsAfter })
         yield* demo.kill({ killSignal: "SIGINT" })
         expect(yield* demo.exitCode).toBe(130)
         expect(yield* leftBehind(folder)).toEqual([])

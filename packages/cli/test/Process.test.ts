@@ -34,7 +34,7 @@ layer(Fixture.layer, { timeout: 60_000 })("the process", (it) => {
     Effect.gen(function* () {
       const bare = yield* reclaim([])
       expect(bare.code).toBe(0)
-      for (const command of ["skills", "hold", "unhold", "holds", "journal", "migrate", "demo"]) {
+      for (const command of ["skills", "backups", "hold", "unhold", "holds", "journal", "migrate", "demo"]) {
         expect(bare.stdout).toMatch(new RegExp(`^ +${command} `, "m"))
       }
       const sweep = yield* reclaim(["skills", "sweep", "--help"])

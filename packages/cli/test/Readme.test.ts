@@ -1,6 +1,6 @@
 import { expect, layer } from "@effect/vitest"
-import { Ids, RetentionSettings } from "@reclaim/core"
-import { ConfigProvider, Effect, FileSystem, Option } from "effect"
+import { ExpirationSettings, Ids, RetentionSettings } from "@reclaim/core"
+import { ConfigProvider, Duration, Effect, FileSystem, Option } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import { fileURLToPath } from "node:url"
 import { Copies, endRun, startRun, sweep } from "../../../examples/host.ts"
@@ -56,6 +56,14 @@ layer(Fixture.layer, { timeout: 60_000, excludeTestServices: true })("the README
       const defaults = { ENABLED: enabled, DRY_RUN: dryRun, KEEP: keep, GRACE_MINUTES: 60 }
       for (const [name, value] of Object.entries(defaults)) {
         expect(readme).toContain(`| \`PAPERCLIP_SKILL_VERSION_RETENTION_${name}\` | \`${value}\` |`)
+      }
+      const expiration = {
+        ENABLED: ExpirationSettings.defaults.enabled,
+        DRY_RUN: ExpirationSettings.defaults.dryRun,
+        DAYS: Duration.toDays(ExpirationSettings.defaults.window)
+      }
+      for (const [name, value] of Object.entries(expiration)) {
+        expect(readme).toContain(`| \`PAPERCLIP_NATIVE_HARNESS_BACKUP_EXPIRATION_${name}\` | \`${value}\` |`)
       }
       const given = yield* RetentionSettings.config.parse(ConfigProvider.fromEnv({ env: {} }))
       expect(Option.some(given)).toEqual(Option.some(RetentionSettings.defaults))

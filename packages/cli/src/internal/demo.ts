@@ -1,15 +1,24 @@
 /** `reclaim demo`: everything there is to see, on an instance that is made up and gone again. */
 import * as PgClient from "@effect/sql-pg/PgClient"
-import { type CopyComparison, RetentionSettings } from "@reclaim/core"
+import { type CopyComparison, ExpirationSettings, RetentionSettings } from "@reclaim/core"
 import { DatabaseClock, HostTables, Journal, Migrations, Transactions } from "@reclaim/db"
 import { type CopyRef, InstanceRoots, PosixFileSystem, Trees, VersionStore } from "@reclaim/fs"
 import { EmbeddedPostgres } from "@reclaim/postgres"
-import { ServerName, SkillVersionCache, SkillVersionRetention, SkillVersions } from "@reclaim/runtime"
+import {
+  ServerName,
+  SessionActivity,
+  SessionBackups,
+  SkillVersionCache,
+  SkillVersionRetention,
+  SkillVersions
+} from "@reclaim/runtime"
 import { DateTime, Effect, FileSystem, Layer, Redacted, Stream } from "effect"
 import { Command, Flag } from "effect/cli"
 import * as Output from "../Output.ts"
 import * as Instance from "./demo/instance.ts"
 import * as Plan from "./demo/plan.ts"
+import { section } from "./demo/section.ts"
+import * as SessionStory from "./demo/sessionStory.ts"
 import { Unsuccessful } from "./failure.ts"
 import type { Subcommand } from "./flags.ts"
 import { Printer } from "./printer.ts"
@@ -21,19 +30,16 @@ import { count, formatBytes } from "./units.ts"
 type Diagnosis = SkillVersionRetention.Diagnosis
 
 const layer = (instance: string) =>
-  SkillVersions.layerServices.pipe(
-    Layer.provideMerge(Layer.merge(SkillVersions.layerDisk, SkillVersions.layerDatabase)),
+  Layer.merge(SkillVersions.layerServices, SessionBackups.layerServices).pipe(
+    Layer.provideMerge(Layer.merge(SkillVersions.layerDisk, SessionBackups.layerDisk)),
+    Layer.provideMerge(Layer.merge(SkillVersions.layerDatabase, SessionBackups.layerDatabase)),
+    Layer.provideMerge(SessionActivity.layerNone),
     Layer.provideMerge(InstanceRoots.layer({ instance })),
     Layer.provide(PosixFileSystem.layer),
     // The defaults, whatever the environment says: this instance is nobody's.
-    Layer.provideMerge(RetentionSettings.layer()),
+    Layer.provideMerge(Layer.merge(RetentionSettings.layer(), ExpirationSettings.layer())),
     Layer.provideMerge(Layer.succeed(ServerName.ServerName, server))
   )
-
-const section = Effect.fnUntraced(function* (title: string, ...about: ReadonlyArray<string>) {
-  const printer = yield* Printer
-  yield* printer.lines("", title, "-".repeat(title.length), ...about, ...(about.length > 0 ? [""] : []))
-})
 
 /** Where each company's copies are and what they occupy, as `du` counts it. */
 const showDisk = Effect.fnUntraced(function* (companies: ReadonlyArray<Plan.DemoCompany>) {
@@ -260,6 +266,8 @@ const story = Effect.fnUntraced(function* (instance: string, url: string, keep: 
       ? `${count(returned.length, "file")}, byte for byte what was evicted, from the database alone`
       : "it is not what was evicted"
   )
+
+  const { right, ...told } = yield* SessionStory.tell(companies, 8, readable)
   yield* printer.document(Output.Demo, {
     type: "demo",
     instance,
@@ -272,9 +280,10 @@ const story = Effect.fnUntraced(function* (instance: string, url: string, keep: 
     reclaimedAllocatedBytes: report.reclaimedAllocatedBytes,
     restoredVersionId: chosen.versionId,
     restoredFiles: returned.length,
-    identical
+    identical,
+    ...told
   })
-  if (!identical || !restored.restored || report.errors > 0) return yield* new Unsuccessful()
+  if (!identical || !restored.restored || !right || report.errors > 0) return yield* new Unsuccessful()
   if (!keep) return
   const flags = `--instance ${instance} --database-url '${url}'`
   yield* section("Try it yourself", "The instance and its server stay until Ctrl-C. In another terminal:")
@@ -282,6 +291,8 @@ const story = Effect.fnUntraced(function* (instance: string, url: string, keep: 
     `npx reclaim skills diagnose --top 10 ${flags}`,
     `npx reclaim skills sweep --grace-minutes 10 --dry-run ${flags}`,
     `npx reclaim skills restore --company ${chosen.companyId} --version ${chosen.versionId} ${flags}`,
+    `npx reclaim backups diagnose ${flags}`,
+    `npx reclaim backups restore --scope ${told.restoredScope} --target ./restored ${flags}`,
     `npx reclaim journal --since '1 hour' ${flags}`
   )
   return yield* Effect.never

@@ -41,7 +41,9 @@ const badUsage = new Set([
   "InvalidSetting",
   "RefusedRoots",
   "InvalidContinuation",
-  "InvalidBatchLimit"
+  "InvalidBatchLimit",
+  "RefusedSource",
+  "RefusedTarget"
 ])
 
 /** Hides the credentials of every URL in a text: an error may quote what was typed. */

@@ -1,7 +1,6 @@
 /** The flags that several commands share, and how their texts become values. */
-import { Ids } from "@reclaim/core"
-import type { Duration, Option, Schema } from "effect"
-
+import { BackupManifest, Ids } from "@reclaim/core"
+import { type Duration, Option, Schema } from "effect"
 import { type Command, Flag, GlobalFlag } from "effect/cli"
 import type { Printer } from "./printer.ts"
 import * as Units from "./units.ts"
@@ -73,6 +72,49 @@ export const scope = parsed("scope", "HEX", "The session scope", "64 hex digits"
   Ids.parse(Ids.ScopeId, text)
 )
 
+const uuid = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+
+// The host resumes a session only under a UUID, so nothing else can be one.
+export const session = parsed("session", "UUID", "The native session", "a UUID", (text) =>
+  Option.filter(Ids.parse(Ids.NativeSessionId, text), (id) => uuid.test(id))
+)
+
+/** An id that somebody else made up: anything but nothing. */
+export const opaqueId = (name: string, description: string): Flag.Flag<string> =>
+  parsed(name, "ID", description, "an id", (text) => (text.trim() === "" ? Option.none() : Option.some(text)))
+
+/** A folder with the name that it has in a backup, as `NAME=DIR`. */
+export const source: Flag.Flag<{ readonly name: string; readonly path: string }> = parsed(
+  "source",
+  "NAME=DIR",
+  "A folder to back up, under its name in the backup (may be repeated)",
+  "NAME=DIR, with a plain folder name",
+  (text) => {
+    const [, name, path] = /^([^=]+)=([^]+)$/.exec(text) ?? []
+    return Option.isSome(Schema.decodeUnknownOption(BackupManifest.DirectoryName)(name)) &&
+      name !== undefined &&
+      path !== undefined
+      ? Option.some({ name, path })
+      : Option.none()
+  }
+)
+
+/** A folder, from where the command was started. */
+export const folder = (name: string, description: string): Flag.Flag<string> =>
+  parsed(name, "DIR", description, "a folder", (text) => (text === "" ? Option.none() : Option.some(text)))
+
+export const dryRun: Flag.Flag<boolean> = Flag.Boolean("dry-run").pipe(
+  Flag.withDescription("Report only, change nothing"),
+  Flag.withoutNegation,
+  Flag.withDefault(false)
+)
+
+export const continuation: Flag.Flag<Option.Option<string>> = Flag.String("continue").pipe(
+  Flag.withMetavar("TOKEN"),
+  Flag.withDescription("Go on where an earlier sweep stopped"),
+  Flag.optional
+)
+
 export const whole = (
   name: string,
   description: string,
@@ -86,6 +128,8 @@ export const whole = (
     `a whole number from ${minimum} to ${maximum}`,
     Units.parseWhole(minimum, maximum)
   )
+
+export const maxBatches = whole("max-batches", "Stop after so many batches", 1, 1_000_000).pipe(Flag.optional)
 
 export const size = (name: string, description: string): Flag.Flag<bigint> =>
   parsed(name, "SIZE", description, "a size with a unit, like 512MiB or 10GB", Units.parseSize)

@@ -1,7 +1,10 @@
 /** One sentence per reason, for a person. */
-import type { CopyComparison, VersionReason } from "@reclaim/core"
-import type { Reason } from "../Output.ts"
-import { formatInstant } from "./units.ts"
+import type { BackupReason, CopyComparison } from "@reclaim/core"
+import type { Reason as VersionReason } from "../Output.ts"
+import { formatBytes, formatInstant } from "./units.ts"
+
+/** Why a copy of a version or the backup of a session stays, or a version is missing. */
+export type Reason = VersionReason | BackupReason.BackupReason | BackupReason.BackupSkip
 
 // 3: a line that names more is not read; the JSON document names all.
 const shown = 3
@@ -23,8 +26,16 @@ const problems: Readonly<Record<CopyComparison.FileProblem["problem"], string>> 
   executable: "is executable and should not be"
 }
 
+const activities: Readonly<Record<BackupReason.SessionActivity, string>> = {
+  executing: "its session is executing",
+  initializing: "its session is starting",
+  warm: "its session is kept warm",
+  closing: "its session is closing",
+  unknown: "what its session is doing is not known"
+}
+
 /**
- * Completes "this copy stays because it is ...", or "is missing because ...".
+ * Completes "this copy stays because it is ...", or "is missing because ...". Of a backup it tells what keeps it.
  */
 export const sentence = (reason: Reason): string => {
   switch (reason._tag) {
@@ -55,7 +66,8 @@ export const sentence = (reason: Reason): string => {
     case "Differs":
       return `differs from the database: ${list(reason.files.map(({ path, problem }) => `${path} ${problems[problem]}`))}`
     case "Unexpected":
-      return `unexpected ${reason.what}: ${reason.path}`
+      // Of a session's rows it says what is there, of a folder what kind of thing.
+      return `${/^an? /.test(reason.what) ? "" : "unexpected "}${reason.what}: ${reason.path}`
     case "Unreadable":
       return `cannot be read (${reason.code}): ${reason.path}`
     case "ChangedMeanwhile":
@@ -66,12 +78,43 @@ export const sentence = (reason: Reason): string => {
       return "the lock was lost, or may have been; a later sweep decides"
     case "CrossDevice":
       return "on another file system than its folder"
+    case "IssueOpen":
+      return `${these("issue", reason.issueIds)} ${reason.issueIds.length === 1 ? "is" : "are"} open`
+    case "IssueClosedRecently":
+      return `${these("issue", reason.issueIds)} closed within the window, may go from ${formatInstant(reason.eligibleAt)}`
+    case "IssueUnknown":
+      return `which issue ${these("run", reason.runIds)} worked on, or when it was closed, is not known`
+    case "CopyRecent":
+      return `written at ${formatInstant(reason.writtenAt)}, may go from ${formatInstant(reason.eligibleAt)}`
+    case "RunUnfinished":
+      return `${these("run", reason.runIds)} ${reason.runIds.length === 1 ? "is" : "are"} not finished`
+    case "RunUnknown":
+      return `${these("run", reason.runIds)} cannot be found`
+    case "FinalizationUnsettled":
+      return `${these("run", reason.runIds)} can still be resumed`
+    case "LeaseReferences":
+      return `referred to by environment ${these("lease", reason.leaseIds)}`
+    case "ActiveInProcess":
+      return activities[reason.state]
+    case "CleanupActivationPending":
+      return "a cleanup of its session's folder is about to run"
+    case "ControlPlaneMissing":
+      return "its session has no state file, so its runs are not known"
+    case "ControlPlaneUnreadable":
+      return `its session's state file cannot be understood: ${reason.detail}`
+    case "ControlPlaneTooLarge":
+      return `its session's state file is too large to be read (${formatBytes(BigInt(Math.round(reason.bytes)))})`
+    case "ManifestUnreadable":
+      return `its manifest cannot be understood: ${reason.detail}`
+    case "RowsBusy":
+      return "rows of its session are locked by somebody else; try again"
+    case "RunAppeared":
+      return `${these("run", reason.runIds)} appeared meanwhile`
   }
 }
 
-/** The reasons a copy has, in one line. */
-export const sentences = (reasons: ReadonlyArray<VersionReason.VersionReason>): string =>
-  reasons.map(sentence).join("; ")
+/** The reasons something has, in one line. */
+export const sentences = (reasons: ReadonlyArray<Reason>): string => reasons.map(sentence).join("; ")
 
 const headings: Readonly<Record<Reason["_tag"], string>> = {
   Current: "current version",
@@ -92,10 +135,26 @@ const headings: Readonly<Record<Reason["_tag"], string>> = {
   ChangedMeanwhile: "changed meanwhile",
   CompanyBusy: "company busy",
   LockLost: "lock lost",
-  CrossDevice: "other file system"
+  CrossDevice: "other file system",
+  IssueOpen: "issues are open",
+  IssueClosedRecently: "issues closed recently",
+  IssueUnknown: "issues are not known",
+  CopyRecent: "written recently",
+  RunUnfinished: "runs are not finished",
+  RunUnknown: "runs cannot be found",
+  FinalizationUnsettled: "runs can still be resumed",
+  LeaseReferences: "an environment lease refers to it",
+  ActiveInProcess: "session in use",
+  CleanupActivationPending: "cleanup about to run",
+  ControlPlaneMissing: "no state file",
+  ControlPlaneUnreadable: "state file not understood",
+  ControlPlaneTooLarge: "state file too large",
+  ManifestUnreadable: "manifest not understood",
+  RowsBusy: "rows locked by somebody else",
+  RunAppeared: "a run appeared meanwhile"
 }
 
 const isReason = (tag: string): tag is Reason["_tag"] => Object.hasOwn(headings, tag)
 
-/** Explains a count of copies that stayed; nothing for a count that this release does not know. */
+/** Explains a count of what stayed; nothing for a count that this release does not know. */
 export const heading = (tag: string): string => (isReason(tag) ? headings[tag] : "")

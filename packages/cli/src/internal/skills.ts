@@ -392,11 +392,7 @@ export const sweepAll = Effect.fnUntraced(function* (flags: SweepFlags) {
 const sweep = Command.make(
   "sweep",
   {
-    dryRun: Flag.Boolean("dry-run").pipe(
-      Flag.withDescription("Report only, change nothing"),
-      Flag.withoutNegation,
-      Flag.withDefault(false)
-    ),
+    dryRun: Flags.dryRun,
     company,
     graceMinutes: Flags.whole(
       "grace-minutes",
@@ -406,12 +402,8 @@ const sweep = Command.make(
     ).pipe(Flag.optional),
     untilFree: Flags.size("until-free", "Stop when the volume has that much free").pipe(Flag.optional),
     batchLimit: Flags.whole("batch-limit", "Entries per batch", 1, 50).pipe(Flag.withDefault(50)),
-    maxBatches: Flags.whole("max-batches", "Stop after so many batches", 1, 1_000_000).pipe(Flag.optional),
-    continuation: Flag.String("continue").pipe(
-      Flag.withMetavar("TOKEN"),
-      Flag.withDescription("Go on where an earlier sweep stopped"),
-      Flag.optional
-    )
+    maxBatches: Flags.maxBatches,
+    continuation: Flags.continuation
   },
   Effect.fnUntraced(function* ({ graceMinutes, ...flags }) {
     const printer = yield* Printer
