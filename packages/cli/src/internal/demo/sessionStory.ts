@@ -1,11 +1,12 @@
 /** The part of the demonstration that is about sessions and their backups. */
 import { CodexHome, type Ids } from "@reclaim/core"
-import { InstanceRoots } from "@reclaim/fs"
+import { type BackupStore, InstanceRoots } from "@reclaim/fs"
 import { BackupExpiration, FailoverBackups } from "@reclaim/runtime"
 import { Effect, FileSystem, Option, Stream } from "effect"
 import * as Output from "../../Output.ts"
 import * as Backups from "../backups.ts"
 import { Printer } from "../printer.ts"
+import type { OutputClosed } from "../process.ts"
 import { sentences } from "../reasons.ts"
 import { reasonColumns, reasonRows } from "../skills.ts"
 import { count, formatBytes } from "../units.ts"
@@ -121,7 +122,15 @@ export const tell = Effect.fnUntraced(function* (
   companies: ReadonlyArray<DemoCompany>,
   first: number,
   readableIds: (text: string) => string
-) {
+): Effect.fn.Return<
+  Told,
+  | BackupExpiration.ExpirationError
+  | BackupStore.RefusedTarget
+  | BackupStore.RestoreFailed
+  | OutputClosed
+  | Sessions.Failed,
+  BackupExpiration.BackupExpiration | Printer | Sessions.Needs
+> {
   const printer = yield* Printer
   const expiration = yield* BackupExpiration.BackupExpiration
   const sessions = yield* Sessions.lay(companies, printer.progress)
@@ -170,7 +179,7 @@ export const tell = Effect.fnUntraced(function* (
   yield* section(`${first + 4}. Restoring "${kept.sketch.title}" for a replacement sandbox`)
   const restored = yield* restoreOne(kept)
   const backupsAfter = after.filter((names) => names.length > 0).length
-  const told: Told = {
+  return {
     backupsBefore: sessions.length,
     backupsAfter,
     expiredBackups: report.expired,
@@ -186,5 +195,4 @@ export const tell = Effect.fnUntraced(function* (
       Option.isNone(resumed[0]) &&
       Option.contains(resumed[1] ?? Option.none(), String(kept.id))
   }
-  return told
 })

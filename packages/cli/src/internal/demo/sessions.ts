@@ -1,10 +1,11 @@
 /** Lays the sessions of the demonstration out: a backup for each, and every state that one can be in. */
 import { ControlPlaneState, Ids } from "@reclaim/core"
-import { Holds } from "@reclaim/db"
-import { BackupStore, InstanceRoots } from "@reclaim/fs"
+import { type DatabaseError, Holds, type HostSchema } from "@reclaim/db"
+import { BackupStore, type FileError, InstanceRoots } from "@reclaim/fs"
 import { FailoverBackups } from "@reclaim/runtime"
-import { Clock, DateTime, Duration, Effect, FileSystem, Option } from "effect"
+import { Clock, DateTime, Duration, Effect, FileSystem, Option, type PlatformError } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
+import type * as SqlError from "effect/sql/SqlError"
 import { createHash } from "node:crypto"
 import { dirname } from "node:path"
 import * as CodexHome from "./codexHome.ts"
@@ -211,11 +212,29 @@ const laySession = Effect.fnUntraced(function* (
   return { ...session, captured } satisfies DemoSession
 })
 
+/** What laying the sessions can fail with. */
+export type Failed =
+  | BackupStore.RefusedSource
+  | DatabaseError.DatabaseError
+  | FileError.FileError
+  | HostSchema.NotAdopted
+  | PlatformError.PlatformError
+  | SqlError.SqlError
+
+/** What laying the sessions takes. */
+export type Needs =
+  | BackupStore.BackupStore
+  | FailoverBackups.FailoverBackups
+  | FileSystem.FileSystem
+  | Holds.Holds
+  | InstanceRoots.InstanceRoots
+  | SqlClient.SqlClient
+
 /** Fills the tables and the folders of the sessions. `progress` hears what is being done. */
 export const lay = Effect.fnUntraced(function* (
   companies: ReadonlyArray<DemoCompany>,
   progress: (text: string) => Effect.Effect<void>
-) {
+): Effect.fn.Return<ReadonlyArray<DemoSession>, Failed, Needs> {
   const dice = Dice.make(seed)
   yield* progress("letting sessions work, and backing each up after its last turn")
   return yield* Effect.forEach(sketches, (sketch) => laySession(dice, companies, sketch))
