@@ -42,23 +42,25 @@ const thingOf = Effect.fnUntraced(function* (flags: ThingFlags) {
 const named = (thing: Thing): string =>
   thing.kind === "version" ? `version ${thing.versionId}` : `scope ${thing.scope}`
 
+/** A hold on a mistyped id would protect nothing, silently. */
+const requireVersion = Effect.fnUntraced(function* ({
+  companyId,
+  versionId
+}: Extract<Thing, { readonly kind: "version" }>) {
+  const catalog = yield* SkillCatalog.SkillCatalog
+  if (!(yield* catalog.hasCompany(companyId)))
+    return yield* new SkillVersionCache.UnknownCompany({ companyId })
+  const found = yield* catalog.lookup(companyId, [versionId])
+  if (!found.has(versionId)) return yield* new UnknownVersion({ companyId, versionId })
+})
+
 const holdThing = Effect.fnUntraced(function* (thing: Thing, note: string) {
   const printer = yield* Printer
   const holds = yield* Holds.Holds
   const by = yield* operator
-  if (thing.kind === "scope") {
-    yield* holds.holdScope(thing.scope, by, note)
-  } else {
-    const { companyId, versionId } = thing
-    const catalog = yield* SkillCatalog.SkillCatalog
-    // A hold on a mistyped id would protect nothing, silently.
-    if (!(yield* catalog.hasCompany(companyId))) {
-      return yield* new SkillVersionCache.UnknownCompany({ companyId })
-    }
-    const found = yield* catalog.lookup(companyId, [versionId])
-    if (!found.has(versionId)) return yield* new UnknownVersion({ companyId, versionId })
-    yield* holds.holdVersion(companyId, versionId, by, note)
-  }
+  yield* thing.kind === "scope"
+    ? holds.holdScope(thing.scope, by, note)
+    : holds.holdVersion(thing.companyId, thing.versionId, by, note)
   yield* printer.document(Output.Held, { type: "held", ...thing, by, note })
   yield* printer.lines(`holding ${named(thing)} for ${by}: ${note}`)
 })
@@ -75,10 +77,14 @@ export const hold: Subcommand<"hold"> = Command.make(
   Effect.fnUntraced(function* ({ note, ...flags }) {
     const thing = yield* thingOf(flags)
     if (note.trim() === "") return yield* new BadUsage({ message: "--note must say why" })
-    yield* Effect.provide(
-      holdThing(thing, note),
-      SkillVersions.layerDatabase.pipe(Layer.provide(layerClient))
-    )
+    // A host without skills can still hold its sessions' backups.
+    if (thing.kind === "version") {
+      yield* Effect.provide(
+        requireVersion(thing),
+        SkillVersions.layerDatabase.pipe(Layer.provide(layerClient))
+      )
+    }
+    yield* Effect.provide(holdThing(thing, note), layerOwn)
   })
 ).pipe(
   Command.withDescription("Keep a version's copy, or a session's backup, until it is let go"),

@@ -13,10 +13,7 @@ export class OutputClosed extends Schema.TaggedError<OutputClosed>()("OutputClos
   }
 }
 
-// Without a listener Node turns a closed pipe into a crash; each write reports it to its own caller instead.
 const ignore = () => undefined
-process.stdout.on("error", ignore)
-process.stderr.on("error", ignore)
 
 /** Writes to a standard stream and waits until it is handed over, so that nothing is lost at the exit. */
 export const write = (stream: "stdout" | "stderr", text: string): Effect.Effect<void, OutputClosed> =>
@@ -64,6 +61,9 @@ export const runMain: (main: Effect.Effect<number>) => void = (main) =>
       }
     }
     for (const signal of signals) process.on(signal, onSignal)
+    // Without a listener Node turns a closed pipe into a crash; each write reports it to its own caller.
+    process.stdout.on("error", ignore)
+    process.stderr.on("error", ignore)
     fiber.addObserver((exit) => {
       teardown(exit, (code) => process.exit(code))
     })
