@@ -21,8 +21,7 @@ import {
   Continuation,
   ExpirationSettings,
   type Ids,
-  type NativeSession,
-  type RetentionPolicy
+  type NativeSession
 } from "@reclaim/core"
 import {
   DatabaseClock,
@@ -127,6 +126,7 @@ interface Checked {
   readonly runs: BackupLeftover.ScopeFacts["runs"]
   readonly held: boolean
   readonly session: NativeSession.NativeSession
+  readonly companyId: Ids.CompanyId | null
 }
 
 /** Looks at scopes and decides about their backups, in a number of statements that does not depend on them. */
@@ -145,6 +145,7 @@ const check = Effect.fnUntraced(function* (scopes: ReadonlyArray<Ids.ScopeId>) {
       return {
         inspected: each,
         session: Expiration.sessionOf(each, found, now),
+        companyId: Expiration.ownerOf(each, found),
         held: Option.isSome(hold),
         runs: Expiration.runsOf(each, found, now),
         reasons: yield* Expiration.reasonsOf(each, Expiration.backupsOf(each.disk), found, hold, now)
@@ -180,13 +181,14 @@ const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | 
   const open = new Set<Expiration.Retired>()
   const toDelete: Array<Expiration.Deletable> = []
 
-  const settle = Effect.fnUntraced(function* (
-    inspected: Expiration.Inspected,
-    runs: BackupLeftover.ScopeFacts["runs"],
-    held: boolean,
-    at: RetentionPolicy.Now
-  ) {
-    const settled = yield* settleScope(inspected, runs, held, at)
+  const settle = Effect.fnUntraced(function* ({
+    companyId,
+    held,
+    inspected,
+    now: at,
+    runs
+  }: Expiration.LastLook) {
+    const settled = yield* settleScope(inspected, companyId, runs, held, at)
     recovered += settled.recovered
     if (settled.stays.length > 0) {
       yield* Effect.logWarning("something that an interrupted expiration left stays").pipe(
@@ -196,11 +198,11 @@ const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | 
     return settled
   })
 
-  const consider = Effect.fnUntraced(function* ({ held, inspected, reasons, runs }: Checked) {
+  const consider = Effect.fnUntraced(function* ({ companyId, held, inspected, reasons, runs }: Checked) {
     const { scope } = inspected.ref
     const { expired: left, pending, retiring } = inspected.disk
     if (!dryRun && left.length + pending.length + retiring.length > 0) {
-      const settled = yield* settle(inspected, runs, held, now)
+      const settled = yield* settle({ inspected, companyId, runs, held, now })
       if (settled.expired.length > 0) {
         toDelete.push({ scope, runIds: Option.none(), folders: settled.expired })
       }
@@ -255,8 +257,8 @@ const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | 
   }
 
   for (const each of toDelete) {
-    const { held, inspected, now: at, runs } = yield* Expiration.lastLook(each)
-    if (runs === "none" && !held) {
+    const look = yield* Expiration.lastLook(each)
+    if (look.runs === "none" && !look.held) {
       for (const { path } of each.folders) {
         const deletion = yield* Expiration.deleteFolder(path)
         reclaimedAllocatedBytes += deletion.reclaimedBytes
@@ -267,9 +269,9 @@ const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | 
     // What is whole goes back to `current`, by the rules for leftovers; what is not stays.
     if (Option.isSome(each.runIds)) {
       expired -= 1
-      skip([{ _tag: held ? "Held" : "RunAppeared" }])
+      skip([{ _tag: look.held ? "Held" : "RunAppeared" }])
     }
-    yield* settle(inspected, runs, held, at).pipe(
+    yield* settle(look).pipe(
       Effect.catchTag("FileError", (error) => {
         errors += 1
         return Effect.logWarning(`an expired backup could not be moved back: ${error.message}`)

@@ -490,7 +490,7 @@ layer(World.layer(), { excludeTestServices: true })("expiring", (it) => {
   it.effect("[S-29] the journal tells what went, when, how much and where from", () =>
     Effect.gen(function* () {
       yield* World.begin
-      const { scope } = yield* World.expirable()
+      const { companyId, scope } = yield* World.expirable()
       const report = yield* World.sweepOnce()
       const journal = yield* Journal.Journal
       const [row, ...more] = yield* Stream.runCollect(journal.since(DateTime.makeUnsafe(0)))
@@ -498,6 +498,7 @@ layer(World.layer(), { excludeTestServices: true })("expiring", (it) => {
       assert.deepInclude(row, {
         worker: "backups",
         event: "expired",
+        companyId,
         scope,
         at: World.noon,
         allocatedBytes: report.candidateAllocatedBytes,

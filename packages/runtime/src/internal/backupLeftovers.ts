@@ -1,4 +1,4 @@
-import { BackupLeftover, type RetentionPolicy } from "@reclaim/core"
+import { BackupLeftover, type Ids, type RetentionPolicy } from "@reclaim/core"
 import { BackupStore, type FileError } from "@reclaim/fs"
 import { Effect, Option, Result } from "effect"
 import type { Services } from "../BackupExpiration.ts"
@@ -30,12 +30,15 @@ const verify = Effect.fnUntraced(function* ({ manifest, path }: BackupStore.Back
 const told = Effect.fnUntraced(function* <A, E, R>(
   event: "expired" | "recovered",
   leftover: BackupStore.Leftover,
+  companyId: Ids.CompanyId | null,
   move: Effect.Effect<A, E, R>,
   happened: (outcome: A) => boolean
 ) {
   const allocatedBytes = yield* usageOf([leftover])
   return yield* move.pipe(
-    Effect.tap((outcome) => (happened(outcome) ? tell(event, leftover.scope, allocatedBytes) : Effect.void)),
+    Effect.tap((outcome) =>
+      happened(outcome) ? tell(event, { scope: leftover.scope, companyId, allocatedBytes }) : Effect.void
+    ),
     Effect.uninterruptible
   )
 })
@@ -48,6 +51,7 @@ const isMoved = (outcome: BackupStore.MoveBack): boolean => outcome === "moved"
  */
 export const settleScope = Effect.fnUntraced(function* (
   { disk }: Inspected,
+  companyId: Ids.CompanyId | null,
   runs: BackupLeftover.ScopeFacts["runs"],
   held: boolean,
   now: RetentionPolicy.Now
@@ -100,13 +104,13 @@ export const settleScope = Effect.fnUntraced(function* (
           expired.push(...Option.toArray(yield* store.drop({ ...leftover, kind: leftover.kind })))
         } else if (leftover.kind === "Retiring") {
           const moved = store.expire({ ...leftover, kind: leftover.kind })
-          expired.push(...Option.toArray(yield* told("expired", leftover, moved, Option.isSome)))
+          expired.push(...Option.toArray(yield* told("expired", leftover, companyId, moved, Option.isSome)))
         }
         break
       case "Restore": {
         if (leftover.kind === "Pending") break
         const moved = store.revive({ ...leftover, kind: leftover.kind })
-        if ((yield* told("recovered", leftover, moved, isMoved)) === "moved") recovered += 1
+        if ((yield* told("recovered", leftover, companyId, moved, isMoved)) === "moved") recovered += 1
         break
       }
       case "Verify":

@@ -151,17 +151,30 @@ export const usageOf = Effect.fnUntraced(function* (folders: ReadonlyArray<{ rea
   return usages.reduce((total, usage) => total + (Option.isSome(usage) ? usage.value.allocatedBytes : 0n), 0n)
 })
 
+/** Whose a session is, by its current run. Null where that is not known. */
+export const ownerOf = (
+  { ref: { state } }: Inspected,
+  { rows }: SessionCatalog.Found
+): Ids.CompanyId | null =>
+  rows.runs.find(({ id }) => Option.exists(state, ({ currentRunId }) => currentRunId === id))?.companyId ??
+  null
+
+/** What an event is about. */
+export interface Subject {
+  readonly scope: Ids.ScopeId
+  readonly companyId: Ids.CompanyId | null
+  readonly allocatedBytes: bigint
+}
+
+type Event = "expired" | "undone" | "recovered"
+
 /** Writes what happened into the journal, in the transaction that is open or in one of its own. */
-const append = Effect.fnUntraced(function* (
-  event: "expired" | "undone" | "recovered",
-  scope: Ids.ScopeId,
-  allocatedBytes: bigint
-) {
+const append = Effect.fnUntraced(function* (event: Event, { allocatedBytes, companyId, scope }: Subject) {
   const journal = yield* Journal.Journal
   yield* journal.append({
     worker: "backups",
     event,
-    companyId: null,
+    companyId,
     skillId: null,
     versionId: null,
     scope,
@@ -173,8 +186,8 @@ const append = Effect.fnUntraced(function* (
 })
 
 /** Tells what a rename on disk did, which no transaction can take back: where it cannot be told, it is logged. */
-export const tell = (event: "expired" | "undone" | "recovered", scope: Ids.ScopeId, allocatedBytes: bigint) =>
-  append(event, scope, allocatedBytes).pipe(
+export const tell = (event: Event, subject: Subject) =>
+  append(event, subject).pipe(
     Effect.as(true),
     Effect.catch((error) =>
       Effect.as(
@@ -182,7 +195,7 @@ export const tell = (event: "expired" | "undone" | "recovered", scope: Ids.Scope
         false
       )
     ),
-    Effect.annotateLogs({ scope })
+    Effect.annotateLogs({ scope: subject.scope })
   )
 
 /** A backup that nothing keeps, with the rows that said so. */
@@ -199,12 +212,10 @@ export type KeptBecause = BackupReason.BackupSkip | BackupReason.Obstacle
  * Backups of a session on their way out: renamed, committed, and not yet looked at for the last time.
  * `backups` are what they were before, `runIds` all runs of the session that were known then.
  */
-export interface Retired {
-  readonly scope: Ids.ScopeId
+export interface Retired extends Subject {
   readonly backups: ReadonlyArray<BackupStore.Backup>
   readonly runIds: ReadonlyArray<Ids.RunId>
   readonly leaving: ReadonlyArray<BackupStore.Retiring>
-  readonly allocatedBytes: bigint
   readonly clearedTaskSessions: number
 }
 
@@ -271,7 +282,7 @@ const putBack = Effect.fnUntraced(function* (leaving: ReadonlyArray<BackupStore.
  * them back.
  */
 export const retire = Effect.fn("BackupExpiration.retire")(function* (
-  { allocatedBytes, found, inspected: { ref } }: Candidate,
+  { allocatedBytes, found, inspected: planned }: Candidate,
   open: Set<Retired>
 ): Effect.fn.Return<
   Retirement,
@@ -282,7 +293,9 @@ export const retire = Effect.fn("BackupExpiration.retire")(function* (
   const catalog = yield* SessionCatalog.SessionCatalog
   const store = yield* BackupStore.BackupStore
   const holds = yield* Holds.Holds
+  const { ref } = planned
   const { scope } = ref
+  const subject: Subject = { scope, companyId: ownerOf(planned, found), allocatedBytes }
   // Of its own, so that a failure moves back at once what was moved, and not at the end of the batch.
   const moving = yield* Scope.fork(yield* Effect.scope)
   const leaving: Array<BackupStore.Retiring> = []
@@ -294,7 +307,7 @@ export const retire = Effect.fn("BackupExpiration.retire")(function* (
     yield* Scope.close(moving, Exit.void)
   })
   /** The transaction that would have told of the undoing is gone, so it is told in one of its own. */
-  const tellUndone = Effect.suspend(() => (undone ? tell("undone", scope, allocatedBytes) : Effect.void))
+  const tellUndone = Effect.suspend(() => (undone ? tell("undone", subject) : Effect.void))
 
   const body = Effect.fnUntraced(function* (tx: Transactions.Tx) {
     const locked = yield* catalog.lock(ref, found.rows)
@@ -322,10 +335,10 @@ export const retire = Effect.fn("BackupExpiration.retire")(function* (
       }
       yield* afterRetire
       yield* refuse(yield* catalog.reread(ref, locked.rows))
-      yield* append("expired", scope, allocatedBytes)
+      yield* append("expired", subject)
       yield* beforeCommit
     }).pipe(Effect.onError(() => takeBack))
-    return { scope, backups, runIds, leaving, allocatedBytes, clearedTaskSessions } satisfies Retired
+    return { ...subject, backups, runIds, leaving, clearedTaskSessions } satisfies Retired
   })
 
   const kept = (because: KeptBecause): Retirement => ({ _tag: "Kept", because })
@@ -358,9 +371,7 @@ export const giveUp = Effect.fnUntraced(function* (open: ReadonlySet<Retired>) {
   // All of them before anything is told: a database that does not answer must not hold up the renames.
   const undone: Array<Retired> = []
   for (const retired of open) if (yield* putBack(retired.leaving)) undone.push(retired)
-  for (const { allocatedBytes, scope } of undone) {
-    if (!(yield* tell("undone", scope, allocatedBytes))) break
-  }
+  for (const retired of undone) if (!(yield* tell("undone", retired))) break
 })
 
 /** How a retired backup ended: with folders to delete, or back in its place. */
@@ -457,6 +468,7 @@ export interface Deletable {
 /** What a session looks like right before its backups are deleted. */
 export interface LastLook {
   readonly inspected: Inspected
+  readonly companyId: Ids.CompanyId | null
   readonly runs: BackupLeftover.ScopeFacts["runs"]
   readonly held: boolean
   readonly now: RetentionPolicy.Now
@@ -486,7 +498,7 @@ export const lastLook = Effect.fnUntraced(function* ({
     (known) => session.taskSessions.length > 0 || session.runIds.some((id) => !known.includes(id))
   )
   const runs = doing.length > 0 || appeared ? "unfinished" : runsOf(inspected, found, now)
-  return { inspected, runs, held, now }
+  return { inspected, companyId: ownerOf(inspected, found), runs, held, now }
 })
 
 /** Deletes an expired folder. Interruptible between entries. */
