@@ -146,22 +146,24 @@ export interface NativeSession {
   readonly foreign: ReadonlyArray<{ readonly what: string; readonly path: string }>
 }
 
-const terminal: ReadonlySet<string> = new Set([
+/** The statuses of a run that is over. Any other is not, known or not. @category constants @since 0.1.0 */
+export const terminalStatuses: ReadonlyArray<string> = [
   "succeeded",
   "failed",
   "cancelled",
   "timed_out",
   "interrupted"
-])
+]
 
 /** Whether a run's status is a last one. An unknown status is not. @category queries @since 0.1.0 */
-export const isTerminal = (status: string): boolean => terminal.has(status)
+export const isTerminal = (status: string): boolean => terminalStatuses.includes(status)
 
 /** Whether a run may still do something. @category queries @since 0.1.0 */
 export const isUnfinished = (run: Pick<RunRow, "status" | "finishedAt">): boolean =>
   !isTerminal(run.status) || run.finishedAt === null
 
-const settledPhases: ReadonlySet<string> = new Set(["committed", "terminal_failure"])
+/** The phases of a finalization that is over. Any other is not. @category constants @since 0.1.0 */
+export const settledPhases: ReadonlyArray<string> = ["committed", "terminal_failure"]
 
 /**
  * Whether no recovery can resume a run any more: each of its finalizations is in a last phase, with no
@@ -184,7 +186,7 @@ export const isSettled = (
     ? run.runtimeMode === "legacy"
     : finalizations.every(
         ({ leaseExpiresAt, phase, recoveryState }) =>
-          settledPhases.has(phase) &&
+          settledPhases.includes(phase) &&
           recoveryState === null &&
           (leaseExpiresAt === null || DateTime.isLessThan(leaseExpiresAt, now))
       )

@@ -10,7 +10,7 @@
  * @since 0.1.0
  */
 import { Clock, Context, Effect, Predicate, Schema } from "effect"
-import { type SqlError, isSqlError } from "effect/sql/SqlError"
+import type { SqlError } from "effect/sql/SqlError"
 
 /**
  * What went wrong.
@@ -25,7 +25,7 @@ import { type SqlError, isSqlError } from "effect/sql/SqlError"
  * | `CommitUnknown` | COMMIT was sent and not answered: it may have happened | no |
  * | `MissingTable` | a table, column or schema is not there | no |
  * | `PermissionDenied` | the role lacks a right | no |
- * | `DiskFull` | the server has no room | no |
+ * | `DiskFull` | the server's disk has no room | no |
  * | `NestedTransaction` | called inside a transaction of the caller | no |
  * | `Undecodable` | a row is not what it should be | no |
  * | `Other` | anything else, in the server's words | no |
@@ -120,6 +120,16 @@ export const make = (reason: DatabaseReason, operation: string): DatabaseError =
   new DatabaseError({ reason, retryable: retryableTags.has(reason._tag), operation })
 
 /**
+ * True for a failure after which the next pass may do better: one that can be tried again, or a commit that
+ * may have happened, which the next pass finds out.
+ *
+ * @category queries
+ * @since 0.1.0
+ */
+export const isPassing = (error: DatabaseError): boolean =>
+  error.retryable || error.reason._tag === "CommitUnknown"
+
+/**
  * The SQLSTATE that the server sent, if it sent one.
  *
  * @category queries
@@ -158,8 +168,10 @@ const reasonOf = (error: SqlError): DatabaseReason => {
         return { _tag: "MissingTable", what: detail }
       case "42501":
         return { _tag: "PermissionDenied", what: detail }
+      // Of the class only this one is the disk's. Memory (53200) can be short because of one huge value.
+      case "53100":
+        return { _tag: "DiskFull", detail }
     }
-    if (state.startsWith("53")) return { _tag: "DiskFull", detail }
   }
   switch (error.reason._tag) {
     case "LockTimeoutError":
@@ -185,20 +197,6 @@ const reasonOf = (error: SqlError): DatabaseReason => {
  */
 export const fromSqlError = (error: SqlError, operation: string): DatabaseError =>
   make(reasonOf(error), operation)
-
-/**
- * Turns the driver's defects into failures: a connection that is lost inside a transaction of sql-pg dies
- * with the error of its ROLLBACK instead of failing.
- *
- * @category error handling
- * @since 0.1.0
- */
-export const catchDefects =
-  (operation: string) =>
-  <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E | DatabaseError, R> =>
-    Effect.catchDefect(self, (defect) =>
-      isSqlError(defect) ? Effect.fail(fromSqlError(defect, operation)) : Effect.die(defect)
-    )
 
 /**
  * The clock that waits for the database are measured with. It is the process's own even where a test

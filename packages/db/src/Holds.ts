@@ -7,7 +7,7 @@ import { Ids } from "@reclaim/core"
 import { Context, DateTime, Effect, Layer, Option, Schema } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import { DatabaseClock } from "./DatabaseClock.ts"
-import { DatabaseError, NestedTransaction, make as makeError } from "./DatabaseError.ts"
+import { DatabaseError, NestedTransaction, make as makeError, retry } from "./DatabaseError.ts"
 import { HostSchema, type NotAdopted } from "./HostSchema.ts"
 import { millis, query, run } from "./internal/rows.ts"
 import { Transactions } from "./Transactions.ts"
@@ -117,6 +117,7 @@ export const layer: Layer.Layer<
       note: string
     ) {
       const operation = "holding a version"
+      // Holding again is the same as holding once, so it may be tried again.
       yield* transactions
         .companyShared(
           companyId,
@@ -133,7 +134,10 @@ export const layer: Layer.Layer<
           }),
           { operation }
         )
-        .pipe(Effect.catchIf((error) => Schema.is(NestedTransaction)(error), nested(operation)))
+        .pipe(
+          retry,
+          Effect.catchIf((error) => Schema.is(NestedTransaction)(error), nested(operation))
+        )
     })
 
     const holdScope = Effect.fnUntraced(function* (scope: Ids.ScopeId, by: string, note: string) {

@@ -166,7 +166,10 @@ const locked: ReadonlyArray<string> = [
   "agent_task_sessions"
 ]
 
-const reclaimTables = ["adoption", "run_selections", "run_pins", "holds", "journal"]
+const reclaimTables = ["adoption", "migrations", "run_selections", "run_pins", "holds", "journal"]
+
+/** Written by who migrates, with rights of its own; read by everybody who starts. */
+const readOnly: ReadonlyArray<string> = ["adoption", "migrations"]
 
 const hostTables: ReadonlyArray<string> = [
   ...new Set([skills, backups, snapshots, testRuns].flatMap((columns) => Object.keys(columns)))
@@ -283,7 +286,7 @@ export const layer: Layer.Layer<HostSchema, DatabaseError, SqlClient.SqlClient |
           if (row.ours) {
             const name = `reclaim.${table}`
             if (!row.select) missing.push({ table: name, right: "SELECT", purpose: "reclaim" })
-            if (table === "adoption") continue
+            if (readOnly.includes(table)) continue
             if (!row.insert) missing.push({ table: name, right: "INSERT", purpose: "reclaim" })
             if (!row.update && table !== "journal") {
               missing.push({ table: name, right: "UPDATE", purpose: "reclaim" })

@@ -14,22 +14,21 @@ import { Context, DateTime, Effect, Layer, Option, Schema, Stream } from "effect
 import * as SqlClient from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 import { DatabaseClock } from "./DatabaseClock.ts"
-import { type DatabaseError, fromSqlError } from "./DatabaseError.ts"
+import { type DatabaseError, fromSqlError, make as makeError } from "./DatabaseError.ts"
 import { HostSchema, type NotAdopted } from "./HostSchema.ts"
 import { query, run } from "./internal/rows.ts"
 import { Transactions } from "./Transactions.ts"
 
 /**
- * One event. `worker` is who did it (`skill-versions`, `backups`, `operator`, ...), `event` what happened
- * (`evicted`, `undone`, `healed`, `repaired`, `expired`, ...), `digest` the fingerprint that was proven,
- * `detail` anything more, as JSON.
+ * One event: `worker` is who did it, `event` what happened, `digest` the fingerprint that was proven,
+ * `detail` anything more.
  *
  * @category models
  * @since 0.1.0
  */
 export const Entry = Schema.Struct({
-  worker: Schema.String,
-  event: Schema.String,
+  worker: Schema.Literals(["skill-versions", "backups"]),
+  event: Schema.Literals(["evicted", "undone", "set aside", "healed", "repaired", "expired", "recovered"]),
   companyId: Schema.NullOr(Ids.CompanyId),
   skillId: Schema.NullOr(Ids.SkillId),
   versionId: Schema.NullOr(Ids.VersionId),
@@ -37,15 +36,22 @@ export const Entry = Schema.Struct({
   allocatedBytes: Schema.BigInt,
   digest: Schema.NullOr(Schema.String),
   server: Schema.String,
-  detail: Schema.Unknown
+  detail: Schema.Json
 })
 /** @category models @since 0.1.0 */
 export type Entry = typeof Entry.Type
 
-/** An event as it stands in the journal. @category models @since 0.1.0 */
-export interface Recorded extends Entry {
+/**
+ * An event as it stands in the journal. A later release may know more workers and events.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Recorded extends Omit<Entry, "worker" | "event"> {
   readonly id: bigint
   readonly at: DateTime.Utc
+  readonly worker: string
+  readonly event: string
 }
 
 /**
@@ -79,21 +85,14 @@ const pageSize = 500
 const pruneLimit = 1000
 
 const Row = Schema.Struct({
+  ...Entry.fields,
   id: Schema.BigInt,
   at: Schema.Finite,
   worker: Schema.String,
-  event: Schema.String,
-  companyId: Schema.NullOr(Ids.CompanyId),
-  skillId: Schema.NullOr(Ids.SkillId),
-  versionId: Schema.NullOr(Ids.VersionId),
-  scope: Schema.NullOr(Ids.ScopeId),
-  allocatedBytes: Schema.BigInt,
-  digest: Schema.NullOr(Schema.String),
-  server: Schema.String,
-  detail: Schema.Unknown
+  event: Schema.String
 })
 const Count = Schema.Struct({ count: Schema.Finite })
-const Json = Schema.fromJsonString(Schema.Unknown)
+const Detail = Schema.fromJsonString(Entry.fields.detail)
 
 /**
  * The journal in the schema `reclaim`.
@@ -117,7 +116,9 @@ export const layer: Layer.Layer<
       const operation = "writing the journal"
       yield* host.requireAdopted(operation)
       const now = DateTime.toDateUtc(yield* clock.now)
-      const detail = Option.getOrNull(Schema.encodeUnknownOption(Json)(entry.detail ?? null))
+      const detail = yield* Effect.mapError(Schema.encodeEffect(Detail)(entry.detail), (issue) =>
+        makeError({ _tag: "Undecodable", detail: `the detail is no JSON: ${issue.message}` }, operation)
+      )
       // A savepoint, so that a failed insert does not take the eviction with it.
       yield* run(operation, sql`savepoint reclaim_journal`)
       const insert = sql`
@@ -200,7 +201,7 @@ export const layer: Layer.Layer<
     })
 
     return Journal.of({
-      append: (entry) => transactions.join("writing the journal", append(entry)),
+      append: Effect.fn("Journal.append")((entry) => transactions.join("writing the journal", append(entry))),
       since,
       prune: (before) => transactions.join("pruning the journal", prune(before))
     })

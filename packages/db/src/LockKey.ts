@@ -16,16 +16,10 @@
  * @since 0.1.0
  */
 import { createHash } from "node:crypto"
+import { outsideInt4 } from "./internal/outsideInt4.ts"
 
 /** What a lock is about. @category models @since 0.1.0 */
 export type LockSpace = "company" | "trash" | "migrate"
-
-const int4Min = -(2n ** 31n)
-const int4Max = 2n ** 31n - 1n
-
-/** Flips bit 62 of a key in the range of int4, so that it cannot meet a host's `hashtext` key. @internal */
-export const outsideInt4 = (key: bigint): bigint =>
-  key >= int4Min && key <= int4Max ? BigInt.asIntN(64, key ^ (1n << 62n)) : key
 
 /**
  * The key of a lock, for `pg_advisory_xact_lock(int8)` and its relatives.

@@ -223,8 +223,6 @@ const sessionIds = (sessions: ReadonlyArray<SessionRef>): ReadonlyArray<string> 
     )
   )
 
-// A run is over only when it has a known end and an instant of it; the same as in `NativeSession`.
-const terminal = ["succeeded", "failed", "cancelled", "timed_out", "interrupted"]
 /** The only adapter whose task sessions resume native sessions. */
 const adapterType = "paperclip_runner"
 
@@ -334,7 +332,7 @@ export const layer: Layer.Layer<
           )
           select ${runColumns} from heartbeat_runs r
           where r.id in (select id from own)
-            or (coalesce(r.status::text, '') not in ${sql.in(terminal)} or r.finished_at is null)
+            or (coalesce(r.status::text, '') not in ${sql.in(NativeSession.terminalStatuses)} or r.finished_at is null)
               and (r.retry_of_run_id in (select id from own)
                 or exists (select from (${issuesOf(sql`r`)}) n (issue)
                            where n.issue in (select issue from worked)))

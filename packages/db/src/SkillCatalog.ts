@@ -9,7 +9,7 @@
  *
  * @since 0.1.0
  */
-import { Ids, Manifest } from "@reclaim/core"
+import { type CopyRef, Ids, Manifest } from "@reclaim/core"
 import { Context, Effect, Layer, Option, Result, Schema, Stream } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import type { Fragment } from "effect/sql/Statement"
@@ -17,18 +17,6 @@ import { type DatabaseError, make as makeError } from "./DatabaseError.ts"
 import { HostSchema, type MissingTables } from "./HostSchema.ts"
 import { query } from "./internal/rows.ts"
 import { Transactions } from "./Transactions.ts"
-
-/**
- * A copy, by the folders it lies in.
- *
- * @category models
- * @since 0.1.0
- */
-export interface CopyRef {
-  readonly companyId: Ids.CompanyId
-  readonly skillId: Ids.SkillId
-  readonly versionId: Ids.VersionId
-}
 
 /**
  * A version of the database. `rank` counts from 0, the newest revision of its skill.
@@ -82,7 +70,7 @@ export class SkillCatalog extends Context.Service<
      * company or skill is not the copy's is as if absent.
      */
     readonly describe: (
-      copies: ReadonlyArray<CopyRef>
+      copies: ReadonlyArray<CopyRef.CopyRef>
     ) => Effect.Effect<ReadonlyMap<Ids.VersionId, VersionRow>, DatabaseError>
     /** Whether the database has the company. */
     readonly hasCompany: (companyId: Ids.CompanyId) => Effect.Effect<boolean, DatabaseError>
@@ -127,7 +115,7 @@ export class SkillCatalog extends Context.Service<
  */
 export const rowOf = (
   rows: ReadonlyMap<Ids.VersionId, VersionRow>,
-  copy: CopyRef
+  copy: CopyRef.CopyRef
 ): Option.Option<VersionRow> => {
   const row = rows.get(copy.versionId)
   return row !== undefined && row.companyId === copy.companyId && row.skillId === copy.skillId
@@ -229,7 +217,7 @@ export const layer: Layer.Layer<
     const host = yield* HostSchema
     yield* host.requireSkills
 
-    const describe = Effect.fnUntraced(function* (copies: ReadonlyArray<CopyRef>) {
+    const describe = Effect.fn("SkillCatalog.describe")(function* (copies: ReadonlyArray<CopyRef.CopyRef>) {
       if (copies.length === 0) return new Map<Ids.VersionId, VersionRow>()
       const operation = "describing versions"
       const rows = yield* transactions.join(
@@ -262,7 +250,7 @@ export const layer: Layer.Layer<
       return new Map(rows.map((row) => [row.versionId, row]))
     })
 
-    const hasCompany = (companyId: Ids.CompanyId) => {
+    const hasCompany = Effect.fn("SkillCatalog.hasCompany")((companyId: Ids.CompanyId) => {
       const operation = "finding a company"
       return transactions.join(
         operation,
@@ -271,9 +259,9 @@ export const layer: Layer.Layer<
           (rows) => rows.length > 0
         )
       )
-    }
+    })
 
-    const lookup = Effect.fnUntraced(function* (
+    const lookup = Effect.fn("SkillCatalog.lookup")(function* (
       companyId: Ids.CompanyId,
       versionIds: ReadonlyArray<Ids.VersionId>
     ) {
@@ -312,6 +300,21 @@ export const layer: Layer.Layer<
     // Nested, because one `translate` is eight times slower.
     const packed = (content: Fragment): Fragment =>
       sql`replace(replace(replace(replace(${content}, E'\n', ''), E'\r', ''), E'\t', ''), ' ', '')`
+
+    /**
+     * The content (`c`), without white space (`k`), and the bytes (`b`) of the entry `e`; null where they
+     * cannot be had. Each step is computed once: `offset 0` keeps the planner from repeating it.
+     */
+    const decoded: Fragment = sql`cross join lateral (
+        select ${text(sql`e.entry -> 'content'`)} as content, ${encodingOf(sql`e.entry`)} as encoding offset 0
+      ) c
+      cross join lateral (
+        select case when c.encoding = 'base64' then ${packed(sql`c.content`)} end as packed offset 0
+      ) k
+      cross join lateral (
+        select case when c.encoding = 'utf8' then convert_to(c.content, 'UTF8')
+                    when ${isBase64(sql`k.packed`)} then decode(k.packed, 'base64') end as bytes offset 0
+      ) b`
 
     /** The entries of a snapshot; `array` guards the function, which fails on anything else. */
     const elements = (inventory: Fragment): Fragment => sql`
@@ -381,16 +384,7 @@ export const layer: Layer.Layer<
                when f.executable is null then 'executable is neither true nor false' end
         from entries e
         cross join lateral (select ${text(sql`e.entry -> 'path'`)} as path offset 0) p
-        cross join lateral (
-          select ${text(sql`e.entry -> 'content'`)} as content, ${encodingOf(sql`e.entry`)} as encoding offset 0
-        ) c
-        cross join lateral (
-          select case when c.encoding = 'base64' then ${packed(sql`c.content`)} end as packed offset 0
-        ) k
-        cross join lateral (
-          select case when c.encoding = 'utf8' then convert_to(c.content, 'UTF8')
-                      when ${isBase64(sql`k.packed`)} then decode(k.packed, 'base64') end as bytes offset 0
-        ) b
+        ${decoded}
         cross join lateral (
           select case when coalesce(jsonb_typeof(e.entry -> 'executable'), 'null') = 'null' then false
                       when jsonb_typeof(e.entry -> 'executable') = 'boolean'
@@ -407,7 +401,7 @@ export const layer: Layer.Layer<
       )
     }
 
-    const manifests = Effect.fnUntraced(function* (
+    const manifests = Effect.fn("SkillCatalog.manifests")(function* (
       companyId: Ids.CompanyId,
       versionIds: ReadonlyArray<Ids.VersionId>,
       options: { readonly caseInsensitive: boolean }
@@ -462,20 +456,11 @@ export const layer: Layer.Layer<
         cross join lateral ${elements(sql`s.inventory`)}
         join unnest(${ordinals}::int[]) with ordinality as o (ordinal, place) on o.ordinal = x.number - 1
         cross join lateral (select x.entry offset 0) e
-        cross join lateral (
-          select ${text(sql`e.entry -> 'content'`)} as content, ${encodingOf(sql`e.entry`)} as encoding offset 0
-        ) c
-        cross join lateral (
-          select case when c.encoding = 'base64' then ${packed(sql`c.content`)} end as packed offset 0
-        ) k
-        cross join lateral (
-          select case when c.encoding = 'utf8' then convert_to(c.content, 'UTF8')
-                      when ${isBase64(sql`k.packed`)} then decode(k.packed, 'base64') end as bytes offset 0
-        ) b
+        ${decoded}
         order by o.place`
     }
 
-    const fetchContents = Effect.fnUntraced(function* (
+    const fetchContents = Effect.fn("SkillCatalog.contents")(function* (
       companyId: Ids.CompanyId,
       versionId: Ids.VersionId,
       fetch: Fetch
@@ -499,7 +484,7 @@ export const layer: Layer.Layer<
       return chunks
     })
 
-    const names = Effect.fnUntraced(function* (companyId: Ids.CompanyId) {
+    const names = Effect.fn("SkillCatalog.names")(function* (companyId: Ids.CompanyId) {
       if (!host.skillNames) return new Map<Ids.SkillId, SkillName>()
       const operation = "reading names of skills"
       const rows = yield* transactions.join(

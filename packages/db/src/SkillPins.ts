@@ -6,14 +6,15 @@
  * Host and library each hold a part. The host has runs, their finalizations, agents and test runs; the
  * schema `reclaim` has what each run selected and what operators hold. A run is over only when its status
  * is one of the known ends; every other value, also one that does not exist yet, is active. Leases and ages
- * are compared here, with the database's clock, never in SQL.
+ * are judged here, with an instant of `DatabaseClock`. Only what removes rows compares them in SQL, with that
+ * same instant, because what was judged must still be so when it is removed.
  *
  * A pin is written in the same transaction in which the lock of the company is held shared, so whoever
  * holds it exclusively sees all pins. A host with other tables supplies its own layer.
  *
  * @since 0.1.0
  */
-import { Ids } from "@reclaim/core"
+import { FaultPoint, Ids, NativeSession } from "@reclaim/core"
 import { Context, DateTime, Duration, Effect, Layer, Option, Schema } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import type { Fragment } from "effect/sql/Statement"
@@ -97,23 +98,22 @@ export class SkillPins extends Context.Service<
   }
 >()("@reclaim/db/SkillPins") {}
 
+const beforePins = FaultPoint.make("forget.beforePins")
+const beforeSelections = FaultPoint.make("forget.beforeSelections")
+
 // 24 hours: a preparation comes before its run's row; a row that has not come in a day never will.
 const runlessPin = Duration.hours(24)
 
 // 30 days: nothing resumes a run that old, and the row of a run that is known costs little.
 const knownFor = Duration.days(30)
 
-/** The ends of a run. Anything else is active. */
-const terminal = ["succeeded", "failed", "cancelled", "timed_out", "interrupted"]
 /** A run that waits has prepared nothing. */
 const waiting = ["queued", "scheduled_retry"]
-/** The ends of a finalization. */
-const settledPhases = ["committed", "terminal_failure"]
 
 /** What decides about a run. */
 const Standing = {
   status: Schema.NullOr(Schema.String),
-  native: Schema.Boolean,
+  runtimeMode: Schema.NullOr(Schema.String),
   finalized: Schema.Boolean,
   phase: Schema.NullOr(Schema.String),
   leaseExpiresAt: Schema.NullOr(Schema.Finite),
@@ -122,16 +122,18 @@ const Standing = {
 const StandingStruct = Schema.Struct(Standing)
 type Standing = typeof StandingStruct.Type
 
-const isActive = (run: Standing): boolean => run.status === null || !terminal.includes(run.status)
+const isActive = (run: Standing): boolean => run.status === null || !NativeSession.isTerminal(run.status)
 
 /** True for a run that its own recovery can resume. A retry that names it is looked at apart. */
-const isResumable = (run: Standing, now: DateTime.Utc): boolean =>
-  (run.native || run.finalized) &&
-  // No finalization has no phase either.
-  (run.phase === null ||
-    !settledPhases.includes(run.phase) ||
-    run.recoveryState !== null ||
-    (run.leaseExpiresAt !== null && !(run.leaseExpiresAt <= DateTime.toEpochMillis(now))))
+const isResumable = (run: Standing, now: DateTime.Utc): boolean => {
+  const { finalized, leaseExpiresAt, phase, recoveryState } = run
+  const finalization = {
+    phase: phase ?? "",
+    leaseExpiresAt: leaseExpiresAt === null ? null : DateTime.makeUnsafe(Math.floor(leaseExpiresAt)),
+    recoveryState
+  }
+  return !NativeSession.isSettled(run, finalized ? [finalization] : [], now)
+}
 
 const RunRow = Schema.Struct({
   ...Standing,
@@ -143,7 +145,6 @@ const RunRow = Schema.Struct({
 })
 
 const RetriedRow = Schema.Struct({ runId: Ids.RunId, companyId: Ids.CompanyId })
-const RetryRow = Schema.Struct({ runId: Ids.RunId })
 
 const PinRow = Schema.Struct({
   ...Standing,
@@ -224,13 +225,13 @@ export const layer: Layer.Layer<
 
     const standing: Fragment = sql`
       r.status::text as "status",
-      ${native} as "native",
+      r.runtime_mode::text as "runtimeMode",
       f.run_id is not null as "finalized",
       f.phase::text as "phase",
       ${millis(sql, sql`f.lease_expires_at`)} as "leaseExpiresAt",
       f.recovery_state::text as "recoveryState"`
 
-    const ended: Fragment = sql`coalesce(r.status::text, '') in ${sql.in(terminal)}`
+    const ended: Fragment = sql`coalesce(r.status::text, '') in ${sql.in(NativeSession.terminalStatuses)}`
 
     const recorded: Fragment = sql`
       exists (select from reclaim.run_selections s where s.run_id = r.id and s.company_id = r.company_id)`
@@ -253,7 +254,7 @@ export const layer: Layer.Layer<
       // A superset: leases are judged by the database's clock, not by SQL.
       const resumable = sql`
         ((f.run_id is null and ${native})
-          or (f.run_id is not null and (coalesce(f.phase::text, '') not in ${sql.in(settledPhases)}
+          or (f.run_id is not null and (coalesce(f.phase::text, '') not in ${sql.in(NativeSession.settledPhases)}
               or f.recovery_state is not null or f.lease_expires_at is not null)))`
       return query(
         RunRow,
@@ -329,7 +330,7 @@ export const layer: Layer.Layer<
             from company_skill_test_runs t
             where t.company_id = any(${companyIds}::uuid[]) and t.skill_version_id is not null
               and t.deleted_at is null and t.superseded_at is null
-              and coalesce(t.status::text, '') not in ${sql.in(terminal)}
+              and coalesce(t.status::text, '') not in ${sql.in(NativeSession.terminalStatuses)}
             order by t.id`
       )
 
@@ -413,7 +414,8 @@ export const layer: Layer.Layer<
         operation,
         sql`insert into reclaim.run_selections (run_id, company_id, recorded_at)
             values (${runId}::uuid, ${companyId}::uuid, ${now})
-            on conflict (run_id, company_id) do update set released_at = null`
+            on conflict (run_id, company_id) do update
+              set released_at = null, recorded_at = greatest(run_selections.recorded_at, excluded.recorded_at)`
       )
       if (pins.length === 0) return
       yield* run(
@@ -462,24 +464,41 @@ export const layer: Layer.Layer<
       )
     })
 
-    /** Candidates only: leases and ages are judged by the database's clock. */
-    const maybeOver = (retried: ReadonlySet<Ids.RunId>): Fragment => sql`
+    /**
+     * What may be over: a lease that lives, and a run whose row may still come, are judged with the clock.
+     * "not in", because with "not exists" the planner looks for the retries of each run anew.
+     */
+    const over: Fragment = sql`
       (r.id is null
-        or (${ended} and r.id <> all(${[...retried]}::uuid[])
+        or (${ended}
           and case when f.run_id is null then not ${native}
-                   else f.phase::text in ${sql.in(settledPhases)} and f.recovery_state is null end))`
+                   else f.phase::text in ${sql.in(NativeSession.settledPhases)} and f.recovery_state is null end
+          and r.id not in (select q.retry_of_run_id from heartbeat_runs q
+                           where q.retry_of_run_id is not null and q.status::text in ${sql.in(waiting)})))`
+
+    /**
+     * The runs that were judged, as they are when a statement removes their rows: one that was taken up again
+     * in between is not among them. `seen` is the newest row that was judged. A run that prepares at this
+     * very moment gives its rows a later instant, which PostgreSQL looks at once more after it waited for
+     * them; of other tables it sees no more than before.
+     */
+    const stillOver = (judged: ReadonlyArray<typeof OldRow.Type>, now: DateTime.Utc): Fragment => sql`
+      (select j.run_id, j.seen
+       from unnest(
+         ${judged.map((row) => row.runId)}::uuid[],
+         ${judged.map((row) => DateTime.formatIso(DateTime.makeUnsafe(Math.ceil(row.recordedAt))))}::timestamptz[]
+       ) as j (run_id, seen)
+       left join heartbeat_runs r on r.id = j.run_id
+       left join native_run_finalizations f on f.run_id = r.id
+       where ${over} and (f.lease_expires_at is null or f.lease_expires_at < ${DateTime.toDateUtc(now)})
+         and (r.id is not null
+              or j.seen <= ${DateTime.toDateUtc(DateTime.subtractDuration(now, runlessPin))}))`
 
     const forget = Effect.fnUntraced(function* (limit: number) {
       const operation = "forgetting runs"
       yield* host.requireAdopted(operation)
       const now = yield* clock.now
-      const retries = yield* query(
-        RetryRow,
-        operation,
-        sql`select distinct q.retry_of_run_id::text as "runId" from heartbeat_runs q
-            where q.retry_of_run_id is not null and q.status::text in ${sql.in(waiting)}`
-      )
-      const retried = new Set(retries.map((row) => row.runId))
+      const isOver = (row: typeof OldRow.Type) => useOf(row, new Set(), now) === "none"
       const pinning = yield* query(
         OldRow,
         operation,
@@ -488,25 +507,21 @@ export const layer: Layer.Layer<
             from (select run_id, max(recorded_at) as recorded_at from reclaim.run_pins group by run_id) p
             left join heartbeat_runs r on r.id = p.run_id
             left join native_run_finalizations f on f.run_id = r.id
-            where ${maybeOver(retried)}
+            where ${over}
             order by p.recorded_at, p.run_id
             limit ${limit}::int`
       )
-      const over = pinning.filter((row) => useOf(row, retried, now) === "none")
+      const done = pinning.filter(isOver)
+      yield* beforePins
       const dropped =
-        over.length === 0
+        done.length === 0
           ? []
           : yield* query(
               Count,
               operation,
-              // Looked at once more: a run that was taken up again in between keeps its pins, and so does one
-              // without a row that prepared in between.
               sql`with gone as (
-                    delete from reclaim.run_pins p
-                    where p.run_id = any(${over.map((row) => row.runId)}::uuid[])
-                      and not exists (select from heartbeat_runs r where r.id = p.run_id and not ${ended})
-                      and (exists (select from heartbeat_runs r where r.id = p.run_id)
-                           or p.recorded_at <= ${DateTime.toDateUtc(DateTime.subtractDuration(now, runlessPin))})
+                    delete from reclaim.run_pins p using ${stillOver(done, now)} o
+                    where p.run_id = o.run_id and p.recorded_at <= o.seen
                     returning 1)
                   select count(*)::float8 as "count" from gone`
             )
@@ -518,17 +533,18 @@ export const layer: Layer.Layer<
             from reclaim.run_selections s
             left join heartbeat_runs r on r.id = s.run_id
             left join native_run_finalizations f on f.run_id = r.id
-            where ${maybeOver(retried)}
+            where ${over}
             order by s.recorded_at, s.run_id
             limit ${limit}::int`
       )
-      const young = DateTime.toEpochMillis(now) - Duration.toMillis(knownFor)
-      const old = known.filter((row) => row.recordedAt < young && useOf(row, retried, now) === "none")
+      const young = DateTime.subtractDuration(now, knownFor)
+      const old = known.filter((row) => row.recordedAt < DateTime.toEpochMillis(young) && isOver(row))
+      yield* beforeSelections
       if (old.length > 0) {
         yield* run(
           operation,
-          sql`delete from reclaim.run_selections s
-              where s.run_id = any(${old.map((row) => row.runId)}::uuid[])
+          sql`delete from reclaim.run_selections s using ${stillOver(old, now)} o
+              where s.run_id = o.run_id and s.recorded_at < ${DateTime.toDateUtc(young)}
                 and not exists (select from reclaim.run_pins p where p.run_id = s.run_id)`
         )
       }
@@ -536,12 +552,19 @@ export const layer: Layer.Layer<
     })
 
     return SkillPins.of({
-      facts: (companyIds) => transactions.join("reading pins", facts(companyIds)),
-      record: (companyId, runId, pins) =>
-        transactions.join("recording a selection", record(companyId, runId, pins)),
-      release: (runId) => transactions.join("releasing a run", release(runId)),
-      activePins: (companyId) => transactions.join("reading pins", activePins(companyId)),
-      forget: (limit) => transactions.join("forgetting runs", forget(limit))
+      facts: Effect.fn("SkillPins.facts")((companyIds) =>
+        transactions.join("reading pins", facts(companyIds))
+      ),
+      record: Effect.fn("SkillPins.record")((companyId, runId, pins) =>
+        transactions.join("recording a selection", record(companyId, runId, pins))
+      ),
+      release: Effect.fn("SkillPins.release")((runId) =>
+        transactions.join("releasing a run", release(runId))
+      ),
+      activePins: Effect.fn("SkillPins.activePins")((companyId) =>
+        transactions.join("reading pins", activePins(companyId))
+      ),
+      forget: Effect.fn("SkillPins.forget")((limit) => transactions.join("forgetting runs", forget(limit)))
     })
   })
 )

@@ -13,8 +13,8 @@
  *
  * **Gotchas**
  *
- * Inside a body, plain statements of the same `SqlClient` join the transaction; its `withTransaction` does
- * not work there. PostgreSQL cannot fence a `rename(2)`: a process that stands still for longer than its
+ * Inside a body, plain statements of the same `SqlClient` join the transaction; its `withTransaction` and
+ * the streams of its statements do not work there. PostgreSQL cannot fence a `rename(2)`: a process that stands still for longer than its
  * transaction lives still renames when it goes on. `Tx.sinceLastAnswer` makes that window small, not zero.
  *
  * @since 0.1.0
@@ -27,13 +27,13 @@ import {
   DatabaseError,
   NestedTransaction,
   WaitClock,
-  catchDefects,
   fromSqlError,
   make as makeError,
   retry,
   sqlState
 } from "./DatabaseError.ts"
 import * as Bounded from "./internal/boundedConnection.ts"
+import { catchDefects } from "./internal/catchDefects.ts"
 import { type LockSpace, lockKey } from "./LockKey.ts"
 
 const afterBegin = FaultPoint.make("transaction.afterBegin")
@@ -309,7 +309,7 @@ const makeTransactions = (client: SqlClient.SqlClient, settings: Options): Trans
         // Closing the scope gives the connection back, or ends it when a statement is still unanswered.
         return yield* Effect.onExit(protocol, (exit) => Scope.close(scope, exit))
       })
-    )
+    ).pipe(Effect.withSpan(operation))
   })
 
   const join = <A, E, R>(

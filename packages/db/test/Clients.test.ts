@@ -47,8 +47,8 @@ const everything = Effect.gen(function* () {
   const facts = yield* companyExclusive(companyId, () =>
     Effect.tap(pins.facts([companyId]), () =>
       journal.append({
-        worker: "w",
-        event: "e",
+        worker: "skill-versions",
+        event: "evicted",
         companyId,
         skillId,
         versionId,

@@ -27,7 +27,9 @@ layer(bare(), { excludeTestServices: true })("DatabaseError", (it) => {
       expect(yield* classify(sql`select 1 / 0`)).toEqual(["Other", false])
       expect(yield* classify(sql`insert into t values (1)`)).toEqual(["Other", false])
       expect(yield* raise("53100")).toEqual(["DiskFull", false])
-      expect(yield* raise("53200")).toEqual(["DiskFull", false])
+      expect(yield* raise("53000")).toEqual(["Other", false])
+      expect(yield* raise("53200")).toEqual(["Other", false])
+      expect(yield* raise("53400")).toEqual(["Other", false])
       expect(yield* raise("53300")).toEqual(["ConnectionLost", true])
       expect(yield* raise("40001")).toEqual(["Serialization", true])
       expect(yield* raise("57P01")).toEqual(["ConnectionLost", true])
@@ -37,6 +39,31 @@ layer(bare(), { excludeTestServices: true })("DatabaseError", (it) => {
       )
       expect(yield* classify(timeout)).toEqual(["StatementTimeout", true])
     })
+  )
+
+  it.effect(
+    "[D-02] the next pass may do better after what can be tried again and after an unknown commit",
+    () =>
+      Effect.sync(() => {
+        const is = (reason: DatabaseError.DatabaseReason) =>
+          DatabaseError.isPassing(DatabaseError.make(reason, "test"))
+        for (const tag of [
+          "LockTimeout",
+          "Deadlock",
+          "Serialization",
+          "StatementTimeout",
+          "PoolTimeout"
+        ] as const)
+          expect(is({ _tag: tag })).toBe(true)
+        expect(is({ _tag: "ConnectionLost", detail: "" })).toBe(true)
+        expect(is({ _tag: "CommitUnknown", detail: "" })).toBe(true)
+        expect(is({ _tag: "DiskFull", detail: "" })).toBe(false)
+        expect(is({ _tag: "NestedTransaction" })).toBe(false)
+        expect(is({ _tag: "MissingTable", what: "" })).toBe(false)
+        expect(is({ _tag: "PermissionDenied", what: "" })).toBe(false)
+        expect(is({ _tag: "Undecodable", detail: "" })).toBe(false)
+        expect(is({ _tag: "Other", detail: "" })).toBe(false)
+      })
   )
 
   it.effect("[D-02] a row that somebody has locked and a deadlock", () =>

@@ -77,6 +77,28 @@ layer(adopted())("Holds", (it) => {
     })
   )
 
+  it.effect("[D-02] a hold that met a deadlock is tried again, twice at most", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const holds = yield* Holds.Holds
+      yield* sql`delete from reclaim.holds`
+      yield* sql`create sequence attempts`
+      yield* sql`create function deadlock() returns trigger language plpgsql as $$
+        begin
+          if nextval('attempts') < 3 then raise exception 'deadlock detected' using errcode = '40P01'; end if;
+          return new;
+        end $$`
+      yield* sql`create trigger deadlock before insert on reclaim.holds for each row execute function deadlock()`
+      const hold = holds.holdVersion(yield* Make.companyId, yield* Make.versionId, "ann", "note")
+      yield* hold
+      expect((yield* holds.list).length).toBe(1)
+      yield* sql`alter sequence attempts minvalue -10 restart with -10`
+      const error = yield* Effect.flip(hold)
+      expect(error instanceof DatabaseError.DatabaseError && error.reason._tag).toBe("Deadlock")
+      yield* sql`drop trigger deadlock on reclaim.holds`
+    })
+  )
+
   it.effect("[D-03] refuses inside a transaction of the caller", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient

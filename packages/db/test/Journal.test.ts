@@ -8,7 +8,10 @@ import * as Make from "./support/fixtures.ts"
 
 const later = (duration: Duration.Input) => DateTime.addDuration(noon, Duration.fromInputUnsafe(duration))
 
-const entry = (companyId: Ids.CompanyId | null, event = "evicted"): Journal.Entry => ({
+const entry = (
+  companyId: Ids.CompanyId | null,
+  event: Journal.Entry["event"] = "evicted"
+): Journal.Entry => ({
   worker: "skill-versions",
   event,
   companyId,
@@ -48,13 +51,13 @@ layer(adopted())("Journal", (it) => {
       const journal = yield* Journal.Journal
       const [a, b] = [yield* Make.companyId, yield* Make.companyId]
       yield* sql`delete from reclaim.journal`
-      yield* at(later("1 hour"))(journal.append(entry(a, "first")))
-      yield* at(later("2 hours"))(journal.append(entry(b, "second")))
-      yield* at(later("3 hours"))(journal.append(entry(null, "third")))
+      yield* at(later("1 hour"))(journal.append(entry(a, "evicted")))
+      yield* at(later("2 hours"))(journal.append(entry(b, "healed")))
+      yield* at(later("3 hours"))(journal.append(entry(null, "repaired")))
       const names = (list: ReadonlyArray<Journal.Recorded>) => list.map((recorded) => recorded.event)
-      expect(names(yield* events(noon))).toEqual(["first", "second", "third"])
-      expect(names(yield* events(later("2 hours")))).toEqual(["second", "third"])
-      expect(names(yield* events(noon, b))).toEqual(["second"])
+      expect(names(yield* events(noon))).toEqual(["evicted", "healed", "repaired"])
+      expect(names(yield* events(later("2 hours")))).toEqual(["healed", "repaired"])
+      expect(names(yield* events(noon, b))).toEqual(["healed"])
       // More than two pages, many of them at one instant.
       yield* sql`insert into reclaim.journal (at, worker, event, allocated_bytes, server)
         select ${DateTime.toDateUtc(later("4 hours"))}::timestamptz + (n / 400) * interval '0.0004 s', 'w', n::text, 0, 's'
@@ -107,6 +110,44 @@ layer(adopted())("Journal", (it) => {
       expect((yield* sql`select name from marks`).length).toBe(2)
       expect((yield* sql`select 1 from reclaim.journal`).length).toBe(0)
       yield* sql`drop trigger full_disk on reclaim.journal`
+    })
+  )
+
+  it.effect("[S-29] a detail that is no JSON is a failure, not a loss", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const journal = yield* Journal.Journal
+      yield* sql`delete from reclaim.journal`
+      const error = yield* Effect.flip(journal.append({ ...entry(null), detail: { ratio: Number.NaN } }))
+      expect(error instanceof DatabaseError.DatabaseError && error.reason._tag).toBe("Undecodable")
+      expect((yield* sql`select 1 from reclaim.journal`).length).toBe(0)
+      const detail = { text: "a", list: [1, null, true], deep: { empty: {} } }
+      yield* journal.append({ ...entry(null), detail })
+      expect((yield* events(noon)).map((recorded) => recorded.detail)).toEqual([detail])
+    })
+  )
+
+  it.effect("[D-07] events and workers of a later release are read", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`delete from reclaim.journal`
+      yield* sql`insert into reclaim.journal (at, worker, event, allocated_bytes, server)
+        values (${DateTime.toDateUtc(noon)}, 'new worker', 'new event', 0, 's')`
+      expect(yield* events(noon)).toMatchObject([{ worker: "new worker", event: "new event", detail: null }])
+    })
+  )
+
+  it.effect("[D-02] a server without memory is not one without room", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const journal = yield* Journal.Journal
+      const { run } = yield* Transactions.Transactions
+      yield* sql`create function no_memory() returns trigger language plpgsql as $$
+        begin raise exception 'out of memory' using errcode = '53200'; end $$`
+      yield* sql`create trigger no_memory before insert on reclaim.journal execute function no_memory()`
+      const error = yield* Effect.flip(run(() => journal.append(entry(null))))
+      expect(error instanceof DatabaseError.DatabaseError && error.reason._tag).toBe("Other")
+      yield* sql`drop trigger no_memory on reclaim.journal`
     })
   )
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "@effect/vitest"
 import { LockKey } from "../src/index.ts"
-import { outsideInt4 } from "../src/LockKey.ts"
+import { outsideInt4 } from "../src/internal/outsideInt4.ts"
 
 const company = "0b1e3d5c-7a9f-4c2e-8d1b-6f3a5e7c9d20"
 

@@ -267,6 +267,14 @@ layer(bare())("rights", (it) => {
         agent_task_sessions to ${sql(role)}`
       yield* sql`grant delete on agent_task_sessions to ${sql(role)}`
       expect(yield* missing).toEqual([])
+      // Only who migrates writes there; everybody looks at the version when it starts.
+      for (const table of ["adoption", "migrations"]) {
+        yield* sql`revoke insert, update, delete on ${sql(`reclaim.${table}`)} from ${sql(role)}`
+        expect(yield* missing).toEqual([])
+        yield* sql`revoke select on ${sql(`reclaim.${table}`)} from ${sql(role)}`
+        expect(yield* missing).toEqual([{ table: `reclaim.${table}`, right: "SELECT", purpose: "reclaim" }])
+        yield* sql`grant select on ${sql(`reclaim.${table}`)} to ${sql(role)}`
+      }
     }).pipe(Effect.scoped)
   )
 })

@@ -443,6 +443,20 @@ layer(adopted())("SkillCatalog over a view that fails for one version", (it) => 
       expect(detail(found.get(first))).toBe("usable")
       expect(detail(found.get(broken))).toContain("division by zero")
       expect(detail(found.get(last))).toBe("usable")
+      // One that is too large for the server's memory.
+      yield* sql`create function too_large(n int, files jsonb) returns jsonb immutable language plpgsql as $$
+        begin
+          if n = 666 then raise exception 'out of memory' using errcode = '53200'; end if;
+          return files;
+        end $$`
+      yield* sql`create or replace view company_skill_versions as
+        select id, company_id, company_skill_id, revision_number, repository_snapshot_id, repository_skill_path,
+          created_at, too_large(revision_number, file_inventory) as file_inventory
+        from all_versions`
+      const large = yield* catalog.manifests(companyId, [first, broken, last], { caseInsensitive: false })
+      expect(detail(large.get(first))).toBe("usable")
+      expect(detail(large.get(broken))).toContain("out of memory")
+      expect(detail(large.get(last))).toBe("usable")
       expect(yield* Effect.map(HostTables.create, (made) => made.length)).toBe(0)
       expect(
         yield* Effect.flatMap(Transactions.Transactions, ({ run }) => run(() => Effect.succeed(1)))

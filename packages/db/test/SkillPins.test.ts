@@ -1,9 +1,9 @@
 import { describe, expect, layer } from "@effect/vitest"
-import { Ids } from "@reclaim/core"
-import { DateTime, Duration, Effect } from "effect"
+import { FaultPoint, Ids } from "@reclaim/core"
+import { DateTime, Deferred, Duration, Effect, Fiber } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import { DatabaseError, HostSchema, SkillPins, Transactions } from "../src/index.ts"
-import { adopted, at, host, noon, statementsOf } from "./support/database.ts"
+import { adopted, at, eventually, host, noon, statementsOf } from "./support/database.ts"
 import * as Make from "./support/fixtures.ts"
 
 const later = (duration: Duration.Input) => DateTime.addDuration(noon, Duration.fromInputUnsafe(duration))
@@ -32,6 +32,70 @@ const record = Effect.fnUntraced(function* (
     )
   )
 })
+
+const noPins = Effect.gen(function* () {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql`delete from reclaim.run_pins`
+  yield* sql`delete from reclaim.run_selections`
+})
+
+/** The runs that are named in a table of `reclaim`. */
+const runsIn = Effect.fnUntraced(function* (table: "run_pins" | "run_selections") {
+  const sql = yield* SqlClient.SqlClient
+  const rows = yield* sql<{ readonly id: string }>`
+    select run_id::text as id from ${sql(`reclaim.${table}`)} order by 1`
+  return rows.map((row) => row.id)
+})
+
+/** Stops an effect at a named point, does something else meanwhile, on another connection, and goes on. */
+const meanwhile = <A, E, R, E2, R2>(
+  point: string,
+  self: Effect.Effect<A, E, R>,
+  other: Effect.Effect<unknown, E2, R2>
+) =>
+  Effect.gen(function* () {
+    const entered = yield* Deferred.make<void>()
+    const gate = yield* Deferred.make<void>()
+    const fiber = yield* Effect.forkChild(
+      Effect.provideService(self, FaultPoint.FaultHandler, (name) =>
+        name === point
+          ? Effect.andThen(Deferred.succeed(entered, undefined), Deferred.await(gate))
+          : Effect.void
+      )
+    )
+    yield* Effect.raceFirst(Deferred.await(entered), Effect.andThen(Fiber.join(fiber), Effect.die("passed")))
+    yield* other
+    yield* Deferred.succeed(gate, undefined)
+    return yield* Fiber.join(fiber)
+  })
+
+/** Prepares at an instant, and does not commit before something else waits for the rows. */
+const uncommitted = <A, E, R>(
+  instant: DateTime.Utc,
+  [companyId, runId, pins]: readonly [Ids.CompanyId, Ids.RunId, ReadonlyArray<SkillPins.Pin>],
+  self: Effect.Effect<A, E, R>
+) =>
+  Effect.gen(function* () {
+    const sql = yield* SqlClient.SqlClient
+    const { companyShared } = yield* Transactions.Transactions
+    const { record } = yield* SkillPins.SkillPins
+    const entered = yield* Deferred.make<void>()
+    const gate = yield* Deferred.make<void>()
+    const preparing = yield* Effect.forkChild(
+      companyShared(companyId, () =>
+        at(instant)(record(companyId, runId, pins)).pipe(
+          Effect.andThen(Deferred.succeed(entered, undefined)),
+          Effect.andThen(Deferred.await(gate))
+        )
+      )
+    )
+    yield* Effect.raceFirst(Deferred.await(entered), Effect.asVoid(Fiber.join(preparing)))
+    const waiting = yield* Effect.forkChild(self)
+    yield* eventually(Effect.map(sql`select 1 from pg_locks where not granted`, (rows) => rows.length > 0))
+    yield* Deferred.succeed(gate, undefined)
+    yield* Fiber.join(preparing)
+    return yield* Fiber.join(waiting)
+  })
 
 layer(adopted())("SkillPins", (it) => {
   describe("active runs", () => {
@@ -188,7 +252,7 @@ layer(adopted())("SkillPins", (it) => {
       ["a native run that failed for good", { mode: "native", finalization: { phase: "terminal_failure" } }],
       [
         "a committed native run whose lease has ended",
-        { mode: "native", finalization: { phase: "committed", lease: noon } }
+        { mode: "native", finalization: { phase: "committed", lease: earlier("1 millis") } }
       ]
     ]
     const unsettled: ReadonlyArray<readonly [string, Omit<Make.RunOptions, "status">]> = [
@@ -198,6 +262,10 @@ layer(adopted())("SkillPins", (it) => {
       ["a retryable failure", { mode: "native", finalization: { phase: "retryable_failure" } }],
       ["an unknown phase", { mode: "native", finalization: { phase: "something new" } }],
       ["a legacy run with an unsettled finalization", { finalization: { phase: "observed" } }],
+      [
+        "a committed run whose lease ends in this very millisecond",
+        { mode: "native", finalization: { phase: "committed", lease: noon } }
+      ],
       [
         "a committed run with a live lease",
         { mode: "native", finalization: { phase: "committed", lease: later("1 second") } }
@@ -476,6 +544,156 @@ layer(adopted())("SkillPins", (it) => {
         expect(yield* pins.forget(1)).toBe(1)
         expect(yield* pins.forget(1)).toBe(1)
         expect(yield* pins.forget(1)).toBe(0)
+      })
+    )
+  })
+
+  describe("forgetting while a run is taken up again", () => {
+    const changes: ReadonlyArray<
+      readonly [
+        string,
+        (
+          owner: Effect.Success<typeof Make.company>,
+          run: Ids.RunId,
+          now: DateTime.Utc
+        ) => Effect.Effect<unknown, unknown, SqlClient.SqlClient>
+      ]
+    > = [
+      ["a retry of it is queued", (owner, run) => Make.run(owner, { status: "queued", retryOf: run })],
+      [
+        "a retry of it is scheduled",
+        (owner, run) => Make.run(owner, { status: "scheduled_retry", retryOf: run })
+      ],
+      [
+        "a lease is taken",
+        (_, run, now) =>
+          Effect.flatMap(
+            SqlClient.SqlClient,
+            (sql) => sql`update native_run_finalizations set lease_expires_at = ${DateTime.toDateUtc(now)}
+              where run_id = ${run}::uuid`
+          )
+      ],
+      [
+        "its recovery begins",
+        (_, run) =>
+          Effect.flatMap(
+            SqlClient.SqlClient,
+            (sql) => sql`update native_run_finalizations set recovery_state = 'blocked'
+              where run_id = ${run}::uuid`
+          )
+      ],
+      [
+        "its finalization is reopened",
+        (_, run) =>
+          Effect.flatMap(
+            SqlClient.SqlClient,
+            (sql) => sql`update native_run_finalizations set phase = 'observed' where run_id = ${run}::uuid`
+          )
+      ],
+      [
+        "it runs again",
+        (_, run) =>
+          Effect.flatMap(
+            SqlClient.SqlClient,
+            (sql) => sql`update heartbeat_runs set status = 'running' where id = ${run}::uuid`
+          )
+      ]
+    ]
+    for (const [name, change] of changes) {
+      it.effect(`[S-12] [S-05] ${name}: its pins and its selection stay`, () =>
+        Effect.gen(function* () {
+          const pins = yield* SkillPins.SkillPins
+          yield* noPins
+          const owner = yield* Make.company
+          const over = {
+            status: "failed",
+            mode: "native",
+            finalization: { phase: "committed" }
+          } as const
+          const [run, other] = [yield* Make.run(owner, over), yield* Make.run(owner, over)]
+          for (const each of [run, other]) yield* record(owner.companyId, each, [yield* Make.versionId])
+          expect(yield* meanwhile("forget.beforePins", pins.forget(100), change(owner, run, noon))).toBe(1)
+          expect(yield* runsIn("run_pins")).toEqual([run])
+
+          yield* noPins
+          const [known, gone] = [yield* Make.run(owner, over), yield* Make.run(owner, over)]
+          for (const each of [known, gone]) yield* record(owner.companyId, each, [])
+          yield* meanwhile(
+            "forget.beforeSelections",
+            at(later("31 days"))(pins.forget(100)),
+            change(owner, known, later("31 days"))
+          )
+          expect(yield* runsIn("run_selections")).toEqual([known])
+        })
+      )
+    }
+
+    it.effect("[S-05] its row is removed: its pins stay for the rest of the day", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const pins = yield* SkillPins.SkillPins
+        yield* noPins
+        const owner = yield* Make.company
+        const run = yield* Make.run(owner, { status: "failed" })
+        yield* record(owner.companyId, run, [yield* Make.versionId])
+        const removal = sql`delete from heartbeat_runs where id = ${run}::uuid`
+        expect(yield* meanwhile("forget.beforePins", pins.forget(100), removal)).toBe(0)
+        expect(yield* at(later("24 hours"))(pins.forget(100))).toBe(1)
+      })
+    )
+
+    it.effect("[S-05] a lease that ends before the look leaves nothing behind", () =>
+      Effect.gen(function* () {
+        const pins = yield* SkillPins.SkillPins
+        yield* noPins
+        const owner = yield* Make.company
+        const run = yield* Make.run(owner, {
+          status: "failed",
+          mode: "native",
+          finalization: { phase: "committed", lease: later("1 hour") }
+        })
+        yield* record(owner.companyId, run, [yield* Make.versionId])
+        expect(yield* at(later("1 hour"))(pins.forget(100))).toBe(0)
+        expect(yield* at(DateTime.addDuration(later("1 hour"), "1 millis"))(pins.forget(100))).toBe(1)
+      })
+    )
+
+    it.effect("[S-05] it prepares again in a transaction that is still open: its pins stay", () =>
+      Effect.gen(function* () {
+        const pins = yield* SkillPins.SkillPins
+        yield* noPins
+        const owner = yield* Make.company
+        const run = yield* Make.run(owner, { status: "failed" })
+        const pin = { skillId: yield* Make.skillId, versionId: yield* Make.versionId }
+        const { companyShared } = yield* Transactions.Transactions
+        yield* companyShared(owner.companyId, () => pins.record(owner.companyId, run, [pin]))
+        const dropped = yield* uncommitted(
+          later("1 hour"),
+          [owner.companyId, run, [pin]],
+          at(later("2 hours"))(pins.forget(100))
+        )
+        expect(dropped).toBe(0)
+        expect(yield* runsIn("run_pins")).toEqual([run])
+      })
+    )
+
+    it.effect("[S-05] [S-13] likewise with an empty selection: the run stays known for 30 days more", () =>
+      Effect.gen(function* () {
+        const pins = yield* SkillPins.SkillPins
+        yield* noPins
+        const owner = yield* Make.company
+        const run = yield* Make.run(owner, { status: "failed" })
+        yield* record(owner.companyId, run, [])
+        yield* uncommitted(
+          later("31 days"),
+          [owner.companyId, run, []],
+          at(later("32 days"))(pins.forget(100))
+        )
+        expect(yield* runsIn("run_selections")).toEqual([run])
+        yield* at(later("60 days"))(pins.forget(100))
+        expect(yield* runsIn("run_selections")).toEqual([run])
+        yield* at(later("62 days"))(pins.forget(100))
+        expect(yield* runsIn("run_selections")).toEqual([])
       })
     )
   })

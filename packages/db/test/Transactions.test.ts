@@ -1,6 +1,6 @@
 import { describe, expect, layer } from "@effect/vitest"
 import { FaultPoint, Ids } from "@reclaim/core"
-import { Cause, Clock, Deferred, Duration, Effect, Exit, Fiber, Option } from "effect"
+import { Cause, Clock, Deferred, Duration, Effect, Exit, Fiber, Option, Stream } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import { ConnectionError, SqlError } from "effect/sql/SqlError"
 import { TestClock } from "effect/testing"
@@ -207,6 +207,20 @@ layer(bare(), { excludeTestServices: true })("Transactions", (it) => {
         const { join, run } = yield* Transactions.Transactions
         const [outer, inner] = yield* run(() => Effect.all([pid, join("reading", pid)]))
         expect(inner).toBe(outer)
+      })
+    )
+
+    it.effect("[D-02] a stream of rows, whose waits have no bound, is refused", () =>
+      Effect.gen(function* () {
+        const sql = yield* SqlClient.SqlClient
+        const { run } = yield* Transactions.Transactions
+        yield* run(() =>
+          Effect.gen(function* () {
+            const error = yield* Effect.flip(Stream.runCollect(sql`select 1`.stream))
+            expect(DatabaseError.fromSqlError(error, "test").message).toContain("not supported")
+            expect((yield* sql`select 1`).length).toBe(1)
+          })
+        )
       })
     )
 

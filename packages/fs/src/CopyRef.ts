@@ -3,11 +3,7 @@
  *
  * @since 0.1.0
  */
-import type { Ids } from "@reclaim/core"
+import type { CopyRef as Core } from "@reclaim/core"
 
 /** Whose copy it is and of what. @category models @since 0.1.0 */
-export interface CopyRef {
-  readonly companyId: Ids.CompanyId
-  readonly skillId: Ids.SkillId
-  readonly versionId: Ids.VersionId
-}
+export interface CopyRef extends Core.CopyRef {}

@@ -1,6 +1,6 @@
 import { Clock, Duration, Effect, Exit, Fiber, Option, Stream } from "effect"
 import type { Connection } from "effect/sql/SqlConnection"
-import { ConnectionError, SqlError } from "effect/sql/SqlError"
+import { ConnectionError, SqlError, UnknownError } from "effect/sql/SqlError"
 import { sqlState } from "../DatabaseError.ts"
 
 // 1 second: a cancelled statement of a live server ends within milliseconds. Where it does not, the
@@ -33,6 +33,15 @@ const noAnswer = (): SqlError =>
       cause: new Error("the server did not answer in time"),
       message: "no answer",
       operation: "query"
+    })
+  })
+
+const unsupported = (): SqlError =>
+  new SqlError({
+    reason: new UnknownError({
+      cause: new Error("streaming rows is not supported in a bounded transaction"),
+      message: "not supported",
+      operation: "stream"
     })
   })
 
@@ -93,10 +102,8 @@ export const make = (raw: Connection, clock: Clock.Clock, bound: Duration.Durati
       executeValues: (sql, params) => ask(raw.executeValues(sql, params)),
       executeValuesUnprepared: (sql, params) => ask(raw.executeValuesUnprepared(sql, params)),
       executeUnprepared: (sql, params, transform) => ask(raw.executeUnprepared(sql, params, transform)),
-      executeStream: (sql, params, transform) =>
-        Stream.suspend(() =>
-          lost === undefined ? raw.executeStream(sql, params, transform) : Stream.fail(lost)
-        )
+      // Each pull waits for the server without a bound.
+      executeStream: () => Stream.fail(unsupported())
     },
     send,
     isLost: () => lost !== undefined,

@@ -9,7 +9,7 @@ import {
   NativeSession,
   RetentionPolicy
 } from "@reclaim/core"
-import { Holds, Journal, SessionCatalog, Transactions } from "@reclaim/db"
+import { DatabaseError, Holds, Journal, SessionCatalog, Transactions } from "@reclaim/db"
 import { BackupStore, type FileError, Trees } from "@reclaim/fs"
 import { DateTime, Duration, Effect, Exit, Option, Result, Schema, Scope } from "effect"
 import type { Services } from "../BackupExpiration.ts"
@@ -359,7 +359,7 @@ export const retire = Effect.fn("BackupExpiration.retire")(function* (
       // A lost connection and an unknown commit are the sweep's daily weather: the next pass decides anew. A
       // failure that will be there again ends the sweep.
       DatabaseError: (error) =>
-        error.retryable || error.reason._tag === "CommitUnknown"
+        DatabaseError.isPassing(error)
           ? Effect.as(Effect.logWarning(`a backup stays: ${error.message}`), kept({ _tag: "LockLost" }))
           : Effect.fail(error)
     })

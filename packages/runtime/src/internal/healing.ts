@@ -9,8 +9,7 @@ const isDatabaseError = Schema.is(DatabaseError.DatabaseError)
 
 /** Whether the next sweep may do better, so that this one need not end for it. */
 export const canWait = (error: unknown): error is DatabaseError.DatabaseError =>
-  isDatabaseError(error) &&
-  (error.retryable || error.reason._tag === "CommitUnknown" || error.reason._tag === "DiskFull")
+  isDatabaseError(error) && (DatabaseError.isPassing(error) || error.reason._tag === "DiskFull")
 
 /**
  * Restores copies that active runs pin and that are missing: a process that was killed between the rename

@@ -1,5 +1,5 @@
 import { FaultPoint, Leftover, RetentionPolicy, RetentionSettings, type VersionReason } from "@reclaim/core"
-import { type DatabaseError, Journal, SkillCatalog, Transactions } from "@reclaim/db"
+import { DatabaseError, Journal, SkillCatalog, Transactions } from "@reclaim/db"
 import { type CopyRef, type FileError, Trees, VersionStore } from "@reclaim/fs"
 import { DateTime, Duration, Effect, Option } from "effect"
 import { ServerName } from "../ServerName.ts"
@@ -199,7 +199,7 @@ export const settle = Effect.fn("SkillVersionRetention.settle")(function* ({
                   log: "Warn",
                   message: "a settled leftover is not in the journal"
                 }),
-            error.retryable || error.reason._tag === "CommitUnknown"
+            DatabaseError.isPassing(error)
               ? Effect.as(Effect.logWarning(`a leftover stays: ${error.message}`), kept({ _tag: "LockLost" }))
               : Effect.fail(error)
           )

@@ -1,5 +1,5 @@
 import type { Ids } from "@reclaim/core"
-import { Transactions } from "@reclaim/db"
+import { DatabaseError, Transactions } from "@reclaim/db"
 import { type BytePath, Trees } from "@reclaim/fs"
 import { Clock, Duration, Effect } from "effect"
 import type { DatabaseFailure, Services } from "./services.ts"
@@ -69,7 +69,7 @@ export const deleteTrash = Effect.fnUntraced(function* (
           CompanyBusy: () => Effect.succeed(true),
           // What was deleted is deleted, whatever became of the lock; the rest waits for a later sweep.
           DatabaseError: (error) =>
-            error.retryable || error.reason._tag === "CommitUnknown"
+            DatabaseError.isPassing(error)
               ? Effect.as(Effect.logWarning(`the trash is left for later: ${error.message}`), true)
               : Effect.fail(error)
         })
