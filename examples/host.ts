@@ -1,15 +1,16 @@
 import * as PgClient from "@effect/sql-pg/PgClient"
 import { type Ids, RetentionSettings } from "@reclaim/core"
-import { InstanceRoots, PosixFileSystem } from "@reclaim/fs"
+import { InstanceRoots } from "@reclaim/fs"
 import { SkillVersionCache, SkillVersionRetention, SkillVersions } from "@reclaim/runtime"
 import { Config, Effect, Layer, Schedule, Stream } from "effect"
 
 /** The two services, on the client, the folders and the settings that the host has. */
 export const Copies = SkillVersions.layer.pipe(
   Layer.provide(
-    Layer.unwrap(Effect.map(Config.String("INSTANCE"), (instance) => InstanceRoots.layer({ instance })))
+    Layer.unwrap(
+      Effect.map(Config.String("INSTANCE"), (instance) => InstanceRoots.layerFromEnv({ instance }))
+    )
   ),
-  Layer.provide(PosixFileSystem.layer),
   Layer.provide(RetentionSettings.layerFromEnv()),
   Layer.provide(PgClient.layerConfig({ url: Config.Redacted("DATABASE_URL") }))
 )

@@ -20,7 +20,7 @@ import { Context, DateTime, Duration, Effect, Layer, Option, Schema, Semaphore, 
 import { randomUUID } from "node:crypto"
 import { text } from "./BytePath.ts"
 import type { CopyRef } from "./CopyRef.ts"
-import type { FileError } from "./FileError.ts"
+import { type FileError, hasCode } from "./FileError.ts"
 import { InstanceRoots } from "./InstanceRoots.ts"
 import { ensureFolders, requireFolders } from "./internal/folders.ts"
 import * as FaultPoints from "./internal/faultPoints.ts"
@@ -47,11 +47,6 @@ export class AccessRecords extends Context.Service<
     readonly observe: (copy: CopyRef, at: DateTime.Utc) => Effect.Effect<boolean, FileError>
     /** Removes a record; none is fine. */
     readonly remove: (copy: CopyRef) => Effect.Effect<void, FileError>
-    /** The versions of a skill that have a record, in no order. No folder is no record. */
-    readonly recorded: (
-      companyId: Ids.CompanyId,
-      skillId: Ids.SkillId
-    ) => Stream.Stream<Ids.VersionId, FileError>
     /** Removes what a crash left beside the records, written before `before`; returns how many. */
     readonly removeTemporaries: (
       companyId: Ids.CompanyId,
@@ -96,11 +91,6 @@ const temporaryName = /^\.[0-9a-f-]{36}-[0-9a-f-]{36}\.tmp$/
 
 const absent: RetentionPolicy.LastUse = { _tag: "Absent" }
 
-const isCode =
-  (...codes: ReadonlyArray<string>) =>
-  (error: FileError) =>
-    codes.includes(error.code)
-
 const makeRecords = Effect.gen(function* () {
   const posix = yield* PosixFileSystem
   const { skills } = yield* InstanceRoots
@@ -124,7 +114,7 @@ const makeRecords = Effect.gen(function* () {
   const read = (copy: CopyRef) =>
     requireFolder("read", copy.companyId, copy.skillId).pipe(
       Effect.flatMap((folder) => readIn(folder, copy.versionId)),
-      Effect.catchIf(isCode("ENOENT"), () => Effect.succeed(absent))
+      Effect.catchIf(hasCode("ENOENT"), () => Effect.succeed(absent))
     )
 
   /**
@@ -145,7 +135,7 @@ const makeRecords = Effect.gen(function* () {
         // After a rename there is nothing left to remove.
         () => Effect.ignore(posix.unlink(temporary))
       )
-    }).pipe(Effect.retry({ times: folderAttempts, while: isCode("ENOENT") }), Effect.uninterruptible)
+    }).pipe(Effect.retry({ times: folderAttempts, while: hasCode("ENOENT") }), Effect.uninterruptible)
 
   /** Looks again just before the rename, so that a later record of another server is not replaced. */
   const replaceUnless = (copy: CopyRef, keep: (lastUse: RetentionPolicy.LastUse) => boolean) =>
@@ -177,7 +167,7 @@ const makeRecords = Effect.gen(function* () {
           posix.link(temporary, `${folder}/${fileName(copy.versionId)}`).pipe(
             Effect.andThen(FaultPoints.accessAfterReplace),
             Effect.as(true),
-            Effect.catchIf(isCode("EEXIST", "EPERM", "ENOTSUP", "EOPNOTSUPP"), () =>
+            Effect.catchIf(hasCode("EEXIST", "EPERM", "ENOTSUP", "EOPNOTSUPP"), () =>
               replaceUnless(copy, keep)(folder, temporary)
             )
           )
@@ -186,19 +176,12 @@ const makeRecords = Effect.gen(function* () {
     remove: (copy) =>
       requireFolder("unlink", copy.companyId, copy.skillId).pipe(
         Effect.flatMap((folder) => posix.unlink(`${folder}/${fileName(copy.versionId)}`)),
-        Effect.catchIf(isCode("ENOENT"), () => Effect.void)
-      ),
-    recorded: (companyId, skillId) =>
-      Stream.unwrap(
-        Effect.map(requireFolder("opendir", companyId, skillId), (folder) => posix.names(folder))
-      ).pipe(
-        Stream.catchIf(isCode("ENOENT"), () => Stream.empty),
-        Stream.flatMap(({ name }) => Stream.fromIterable(Option.toArray(versionOf(name))))
+        Effect.catchIf(hasCode("ENOENT"), () => Effect.void)
       ),
     removeTemporaries: Effect.fnUntraced(function* (companyId, skillId, before) {
       const folder = yield* requireFolder("opendir", companyId, skillId).pipe(
         Effect.asSome,
-        Effect.catchIf(isCode("ENOENT"), () => Effect.succeedNone)
+        Effect.catchIf(hasCode("ENOENT"), () => Effect.succeedNone)
       )
       if (Option.isNone(folder)) return 0
       const limit = BigInt(DateTime.toEpochMillis(before)) * 1_000_000n
@@ -213,14 +196,14 @@ const makeRecords = Effect.gen(function* () {
               yield* posix.unlink(path)
               return 1
             },
-            Effect.catchIf(isCode("ENOENT"), () => Effect.succeed(0))
+            Effect.catchIf(hasCode("ENOENT"), () => Effect.succeed(0))
           )
         ),
         Stream.runFold(
           () => 0,
           (total, count) => total + count
         ),
-        Effect.catchIf(isCode("ENOENT"), () => Effect.succeed(0))
+        Effect.catchIf(hasCode("ENOENT"), () => Effect.succeed(0))
       )
     })
   })

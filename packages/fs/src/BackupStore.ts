@@ -29,7 +29,7 @@
  */
 import type { BackupManifest, BackupReason, CodexHome, Ids } from "@reclaim/core"
 import { Context, Effect, Layer, type Option, type Result, type Scope, type Stream } from "effect"
-import type { FileError } from "./FileError.ts"
+import { type FileError, hasCode } from "./FileError.ts"
 import { InstanceRoots } from "./InstanceRoots.ts"
 import * as BackupCapture from "./internal/backupCapture.ts"
 import * as BackupEntries from "./internal/backupEntries.ts"
@@ -39,7 +39,7 @@ import * as BackupRestore from "./internal/backupRestore.ts"
 import * as FaultPoints from "./internal/faultPoints.ts"
 import { type EntryInfo, PosixFileSystem } from "./PosixFileSystem.ts"
 import { Trees } from "./Trees.ts"
-import { Changed, type MoveBack, sameTop } from "./VersionStore.ts"
+import { afterRename, Changed, type ExpectedTop, type MoveBack, sameTop } from "./VersionStore.ts"
 
 export { RefusedSource, RefusedTarget, RestoreFailed } from "./internal/backupErrors.ts"
 export { Changed } from "./VersionStore.ts"
@@ -196,9 +196,14 @@ export interface Retiring extends Moved<"Retiring"> {
   readonly which: "current" | "previous"
   /** Tells this move from every other: the UUID in its name. */
   readonly token: string
+  /**
+   * Looks at the folder again, because the one that was compared and the one that was renamed could be two.
+   * Fails when it is not what was expected, and moves nothing.
+   */
+  readonly recheck: Effect.Effect<void, FileError | Changed>
   /** Leaves the folder where it is when the scope ends. */
   readonly confirm: Effect.Effect<void>
-  /** Moves it back now, once; the end of the scope then does nothing. */
+  /** Moves it back now. The end of the scope then does nothing, or tries again where this failed. */
   readonly undo: Effect.Effect<MoveBack, FileError>
 }
 
@@ -240,8 +245,8 @@ export class BackupStore extends Context.Service<
       manifest: BackupManifest.BackupManifest
     ) => Effect.Effect<Verification, FileError>
     /**
-     * Renames a backup to `.retiring-*` when its top folder still is `expected`, change time included.
-     * Unless it is confirmed, the end of the scope moves it back, where its name is still free.
+     * Renames a backup to `.retiring-*` when its top folder still is `expected`, change time included;
+     * `recheck` tells whether it was that folder that was renamed. Unless it is confirmed, the end of the scope moves it back, where its name is still free.
      */
     readonly retire: (
       scope: Ids.ScopeId,
@@ -275,25 +280,22 @@ const makeStore = Effect.gen(function* () {
     const from = `${moves.pathOf(scope)}/${which}`
     const changed = (what: string) => new Changed({ path: from, what })
     const orChanged = <A>(effect: Effect.Effect<A, FileError>) =>
-      Effect.catchIf(
-        effect,
-        (error) => error.code === "ENOENT",
-        () => Effect.fail(changed("it is gone"))
-      )
+      Effect.catchIf(effect, hasCode("ENOENT"), () => Effect.fail(changed("it is gone")))
+    const require = (found: EntryInfo, top: ExpectedTop) =>
+      sameTop(found, top) ? Effect.void : Effect.fail(changed("its folder is not what it was"))
     let settled = false
 
     const acquire = Effect.gen(function* () {
       yield* FaultPoints.retireBeforeRename
       yield* orChanged(moves.requireBackups("rename", scope))
-      const found = yield* orChanged(posix.lstat(from))
-      if (!sameTop(found, expected)) return yield* changed("its folder is not what it was")
+      yield* require(yield* orChanged(posix.lstat(from)), expected)
       return yield* orChanged(moves.move(scope, from, "Retiring"))
     })
     const undo = (path: string) =>
       Effect.gen(function* () {
-        settled = true
         yield* FaultPoints.retireBeforeUndo
         const outcome = yield* moves.moveTo(scope, path, which)
+        settled = true
         yield* FaultPoints.retireAfterUndo
         return outcome
       }).pipe(Effect.uninterruptible)
@@ -304,14 +306,12 @@ const makeStore = Effect.gen(function* () {
       )
     )
     yield* FaultPoints.retireAfterRename
-    // The folder that was compared and the one that was renamed could be two: look again.
-    const after = yield* orChanged(posix.lstat(moved.path))
-    if (!sameTop({ ...after, ctimeNs: expected.ctimeNs }, expected)) {
-      return yield* changed("its folder is not what it was")
-    }
     const retiring: Retiring = {
       ...moved,
       which,
+      recheck: Effect.flatMap(orChanged(posix.lstat(moved.path)), (found) =>
+        require(found, afterRename(expected))
+      ),
       confirm: Effect.sync(() => {
         settled = true
       }),

@@ -42,3 +42,14 @@ export const fromCause = (operation: string, path: BytePath, cause: unknown): Fi
 /** @category constructors @since 0.1.0 */
 export const make = (operation: string, path: BytePath, code: string): FileError =>
   new FileError({ operation, path: show(path), code })
+
+/**
+ * Whether a failure is one of the file system with one of some codes: for `Effect.catchIf` and its like.
+ *
+ * @category guards
+ * @since 0.1.0
+ */
+export const hasCode =
+  (...codes: ReadonlyArray<string>) =>
+  (error: unknown): boolean =>
+    error instanceof FileError && codes.includes(error.code)

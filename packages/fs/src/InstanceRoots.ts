@@ -9,11 +9,11 @@
  *
  * @since 0.1.0
  */
-import { Context, Effect, Layer, Option, Schema, Stream } from "effect"
+import { Config, Context, Effect, Layer, Option, Schema, Stream } from "effect"
 import * as NodePath from "node:path"
 import { text } from "./BytePath.ts"
-import type { FileError } from "./FileError.ts"
-import { platform, PosixFileSystem } from "./PosixFileSystem.ts"
+import { type FileError, hasCode } from "./FileError.ts"
+import { layer as layerPosix, platform, PosixFileSystem } from "./PosixFileSystem.ts"
 
 /**
  * Why no work can be done with the folders that were named, in words for an operator.
@@ -62,7 +62,7 @@ export interface Options {
 
 const refuse = (detail: string) => new RefusedRoots({ detail })
 
-const missing = (error: FileError) => error.code === "ENOENT"
+const missing = hasCode("ENOENT")
 
 const unreadable = (what: string) => (error: FileError) =>
   refuse(`the ${what} cannot be read (${error.code}): ${error.path}`)
@@ -121,7 +121,7 @@ const probeCase = Effect.fnUntraced(function* (skills: string) {
     if (swapped._tag === "Success") {
       return swapped.success.dev === original.value.dev && swapped.success.ino === original.value.ino
     }
-    if (swapped.failure.code === "ENOENT") return false
+    if (missing(swapped.failure)) return false
   }
   return undefined
 })
@@ -179,6 +179,35 @@ const makeRoots = Effect.fnUntraced(function* (options: Options) {
   })
 })
 
+/**
+ * Reads the folder of the sessions from `PAPERCLIP_RUNNER_STATE_DIR`, where that is set. An empty value counts
+ * as unset.
+ *
+ * @category configuration
+ * @since 0.1.0
+ */
+export const config: Config.Config<Pick<Options, "sessions">> = Config.option(
+  Config.String("PAPERCLIP_RUNNER_STATE_DIR")
+).pipe(
+  Config.map((sessions) =>
+    Option.match(
+      Option.filter(sessions, (path) => path !== ""),
+      { onNone: () => ({}), onSome: (path) => ({ sessions: path }) }
+    )
+  )
+)
+
 /** Fails, before anything runs, when the roots are refused. @category layers @since 0.1.0 */
-export const layer = (options: Options): Layer.Layer<InstanceRoots, RefusedRoots, PosixFileSystem> =>
-  Layer.effect(InstanceRoots, makeRoots(options))
+export const layer = (options: Options): Layer.Layer<InstanceRoots, RefusedRoots> =>
+  Layer.effect(InstanceRoots, makeRoots(options)).pipe(Layer.provide(layerPosix))
+
+/**
+ * The environment's folder of the sessions, unless the host gives one.
+ *
+ * @category layers
+ * @since 0.1.0
+ */
+export const layerFromEnv = (
+  options: Options
+): Layer.Layer<InstanceRoots, RefusedRoots | Config.ConfigError> =>
+  Layer.unwrap(Effect.map(config, (environment) => layer({ ...environment, ...options })))

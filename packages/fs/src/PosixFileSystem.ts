@@ -18,7 +18,7 @@ import type { CopyComparison } from "@reclaim/core"
 import { Context, Effect, Layer, Option, Stream } from "effect"
 import * as NodeFs from "node:fs"
 import { type BytePath, join } from "./BytePath.ts"
-import { type FileError, fromCause, make as fileError } from "./FileError.ts"
+import { type FileError, fromCause, hasCode, make as fileError } from "./FileError.ts"
 
 /**
  * What `lstat` tells, in nanoseconds and without rounding. `blocks` are of 512 bytes.
@@ -67,7 +67,7 @@ export class PosixFileSystem extends Context.Service<
     readonly realPath: (path: string) => Effect.Effect<string, FileError>
     /** The names in a folder, in no order, without `.` and `..`, streamed. A link fails with ENOTDIR or ELOOP. */
     readonly names: (path: BytePath) => Stream.Stream<EntryName, FileError>
-    /** Makes a folder whose mode is exactly `mode`, whatever the umask says. */
+    /** Makes a folder whose mode is exactly `mode`, whatever the umask says, or none. */
     readonly makeDirectory: (path: BytePath, mode: number) => Effect.Effect<void, FileError>
     /** Renames; replaces a file and an EMPTY folder that has the name, as the kernel does. */
     readonly rename: (from: BytePath, to: BytePath) => Effect.Effect<void, FileError>
@@ -77,8 +77,6 @@ export class PosixFileSystem extends Context.Service<
     readonly unlink: (path: BytePath) => Effect.Effect<void, FileError>
     /** Gives a file a second name; EEXIST when it is taken. */
     readonly link: (existing: BytePath, path: BytePath) => Effect.Effect<void, FileError>
-    /** What a link names, in bytes. */
-    readonly readLink: (path: BytePath) => Effect.Effect<Uint8Array, FileError>
     /** Makes a symbolic link. */
     readonly makeLink: (target: BytePath, path: BytePath) => Effect.Effect<void, FileError>
     /**
@@ -86,8 +84,6 @@ export class PosixFileSystem extends Context.Service<
      * is ELOOP, anything else that is no file EINVAL; neither is opened for reading.
      */
     readonly readSmall: (path: BytePath, maxBytes: number) => Effect.Effect<Uint8Array, FileError>
-    /** Streams a regular file; a link is ELOOP, anything else that is no file EINVAL. */
-    readonly readFile: (path: BytePath) => Stream.Stream<Uint8Array, FileError>
     /**
      * Writes a file that must not exist yet (EEXIST), with exactly `mode`; `sync` forces it to the disk.
      * A file that could not be written whole is removed again.
@@ -106,8 +102,6 @@ export class PosixFileSystem extends Context.Service<
 
 const { O_CREAT, O_DIRECTORY, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_WRONLY } = NodeFs.constants
 
-// 64 KiB: what node:fs streams read at a time.
-const readChunk = 64 * 1024
 // 256 names: one readdir call, so that a folder of a million entries is never in memory.
 const namesChunk = 256
 
@@ -233,24 +227,6 @@ const readSmall = (path: BytePath, maxBytes: number) =>
     ({ descriptor }) => Effect.ignore(close("read", path, descriptor))
   )
 
-const readFile = (path: BytePath): Stream.Stream<Uint8Array, FileError> =>
-  Stream.unwrap(
-    Effect.map(
-      Effect.acquireRelease(openRegular("read", path), ({ descriptor }) =>
-        Effect.ignore(close("read", path, descriptor))
-      ),
-      ({ descriptor }) =>
-        Stream.unfold(undefined, () =>
-          Effect.suspend(() => {
-            const buffer = new Uint8Array(readChunk)
-            return Effect.map(readAt(path, descriptor, buffer, 0), (count) =>
-              count === 0 ? undefined : ([buffer.subarray(0, count), undefined] as const)
-            )
-          })
-        )
-    )
-  )
-
 const writeAll = Effect.fnUntraced(function* (path: BytePath, descriptor: number, content: Uint8Array) {
   let at = 0
   while (at < content.length) {
@@ -293,10 +269,15 @@ const writeNew = <E, R>(
 
 const folderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW
 
+const removeDirectory = (path: BytePath) => run("rmdir", path, (done) => NodeFs.rmdir(native(path), done))
+
 const makeDirectory = (path: BytePath, mode: number) =>
   run("mkdir", path, (done) => NodeFs.mkdir(native(path), { mode }, done)).pipe(
     Effect.andThen(
-      withOpen("mkdir", path, folderFlags, (descriptor) => setMode("mkdir", path, descriptor, mode))
+      withOpen("mkdir", path, folderFlags, (descriptor) => setMode("mkdir", path, descriptor, mode)).pipe(
+        // The caller never hears of a folder that is there without its mode, so nobody else would remove it.
+        Effect.onError(() => Effect.ignore(removeDirectory(path)))
+      )
     ),
     Effect.uninterruptible
   )
@@ -305,10 +286,7 @@ const makeDirectory = (path: BytePath, mode: number) =>
 const kindByName = (path: BytePath) =>
   lstat(path).pipe(
     Effect.map((info): EntryInfo["kind"] | undefined => info.kind),
-    Effect.catchIf(
-      (error) => error.code === "ENOENT",
-      () => Effect.undefined
-    )
+    Effect.catchIf(hasCode("ENOENT"), () => Effect.undefined)
   )
 
 /** The next few names; fewer than asked for are the last. */
@@ -337,7 +315,7 @@ const openNames = (path: BytePath) =>
     Effect.catchIf(
       openDir(path, `/proc/self/fd/${descriptor}`),
       // An open descriptor exists: it is /proc that does not.
-      (error) => error.code === "ENOENT",
+      hasCode("ENOENT"),
       () => openDir(path, native(path))
     )
   )
@@ -368,7 +346,7 @@ const names = (path: BytePath): Stream.Stream<EntryName, FileError> =>
     )
   )
 
-/** The name that Node gives to the operating system. @category queries @since 0.1.0 */
+/** The name that Node gives to the operating system. @internal */
 export const platform: Effect.Effect<string> = Effect.sync(() => process.platform)
 
 /** The calls of the operating system. @category layers @since 0.1.0 */
@@ -378,15 +356,12 @@ export const layer: Layer.Layer<PosixFileSystem> = Layer.succeed(PosixFileSystem
   names,
   makeDirectory,
   rename: (from, to) => run("rename", from, (done) => NodeFs.rename(native(from), native(to), done)),
-  removeDirectory: (path) => run("rmdir", path, (done) => NodeFs.rmdir(native(path), done)),
+  removeDirectory,
   unlink: (path) => run("unlink", path, (done) => NodeFs.unlink(native(path), done)),
   link: (existing, path) => run("link", path, (done) => NodeFs.link(native(existing), native(path), done)),
-  readLink: (path) =>
-    call<Uint8Array>("readlink", path, (done) => NodeFs.readlink(native(path), { encoding: "buffer" }, done)),
   makeLink: (target, path) =>
     run("symlink", path, (done) => NodeFs.symlink(native(target), native(path), null, done)),
   readSmall,
-  readFile,
   writeNew,
   syncDirectory: (path) =>
     withOpen("sync", path, folderFlags, (descriptor) =>

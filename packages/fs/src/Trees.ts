@@ -25,15 +25,7 @@ import { Context, Duration, Effect, Layer, Option, type Scope } from "effect"
 import { type BytePath, bytes, text } from "./BytePath.ts"
 import type { FileError } from "./FileError.ts"
 import { monotonic } from "./internal/treeEngine.ts"
-import type {
-  CopyResult,
-  RemovalResult,
-  ScanResult,
-  SyncResult,
-  Task,
-  TaskResult,
-  UsageResult
-} from "./internal/treeProtocol.ts"
+import type { CopyResult, SyncResult, Task, TaskResult } from "./internal/treeProtocol.ts"
 import * as WorkerPool from "./internal/workerPool.ts"
 import type { EntryInfo } from "./PosixFileSystem.ts"
 
@@ -67,14 +59,16 @@ export interface TreeScan extends Usage {
 }
 
 /**
- * What a deletion did. `reclaimedBytes` are allocated bytes that came back: entries that this call removed
- * and that had no other name. `failures` lists the first 100 entries that could not go.
+ * What a deletion did. `stopped`: the deadline ended it, so the rest says nothing about the tree; without it,
+ * what is left could not go. `reclaimedBytes` are allocated bytes that came back: entries that this call
+ * removed and that had no other name. `failures` lists the first 100 entries that could not go.
  *
  * @category models
  * @since 0.1.0
  */
 export interface Removal {
   readonly complete: boolean
+  readonly stopped: boolean
   readonly removedEntries: number
   readonly reclaimedBytes: bigint
   readonly failures: ReadonlyArray<{ readonly path: string; readonly code: string }>
@@ -158,7 +152,7 @@ export class Trees extends Context.Service<
     /**
      * Deletes a tree, whatever its depth and the modes of its folders. What cannot go is in the result,
      * and the rest goes; a tree that does not exist is complete. At the `deadline`, counted from the call,
-     * the rest is left, but for one entry at least.
+     * the rest is left, but for one entry at least; without a free thread until then, all of it.
      */
     readonly remove: (
       root: BytePath,
@@ -174,40 +168,52 @@ export class Trees extends Context.Service<
       target: BytePath,
       options: CopyOptions
     ) => Effect.Effect<TreeDigest, FileError>
-    /** The digest that a copy of the tree would have. */
-    readonly digest: (root: BytePath) => Effect.Effect<TreeDigest, FileError>
+    /**
+     * The digest that a copy of the tree would have; or, of the order `locale`, that which a host would have
+     * written that runs in the locale of this process.
+     */
+    readonly digest: (
+      root: BytePath,
+      options?: { readonly order?: "written" | "locale" }
+    ) => Effect.Effect<TreeDigest, FileError>
     /** Forces a whole tree to the disk: contents, modes and names. */
     readonly sync: (root: BytePath) => Effect.Effect<void, FileError>
   }
 >()("@reclaim/fs/Trees") {}
 
 // 4: what libuv's own pool has; deleting is mostly waiting for the file system's journal.
-const defaultThreads = 4
+const threads = 4
 
 // 2 threads: two of them share most commits of the journal (20,000 files in 7 s instead of 27 s); four do
 // not do better by what two more threads take in memory.
-const defaultSyncParts = 2
+const syncParts = 2
 
 const betweenEntries = FaultPoint.make("trash.betweenEntries")
 
+const untouched: Removal = {
+  complete: false,
+  stopped: true,
+  removedEntries: 0,
+  reclaimedBytes: 0n,
+  failures: [],
+  failureCount: 0
+}
+
 const latin1 = (path: BytePath): string => Buffer.from(bytes(path)).toString("latin1")
 
-const makeTrees = Effect.fnUntraced(function* (threads: number) {
+const makeTrees = Effect.gen(function* () {
   const pool = yield* WorkerPool.make(threads)
-  const syncParts = Math.min(threads, defaultSyncParts)
 
   const perform = <A extends TaskResult>(
     task: Task,
     isResult: (result: TaskResult) => result is A,
-    onEntries?: ScanOptions["onEntries"],
-    onAsk?: (paths: ReadonlyArray<string>) => ReadonlyArray<boolean>
+    listener: Pick<WorkerPool.Listener, "onEntries" | "onAsk" | "overdue"> = {}
   ): Effect.Effect<A, FileError> =>
     Effect.callback<TaskResult, FileError>((resume) => {
       let ended: () => void = () => undefined
       let over = false
       const job = pool.submit(task, {
-        onEntries,
-        onAsk,
+        ...listener,
         onEnd: (end) => {
           over = true
           resume(end)
@@ -222,9 +228,9 @@ const makeTrees = Effect.fnUntraced(function* (threads: number) {
       })
     }).pipe(Effect.filterOrElse(isResult, () => Effect.die(new Error(`${task._tag} got another answer`))))
 
-  const isScan = (result: TaskResult): result is ScanResult => "fingerprint" in result
-  const isUsage = (result: TaskResult): result is UsageResult => "sharedBytes" in result
-  const isRemoval = (result: TaskResult): result is RemovalResult => "complete" in result
+  const isScan = (result: TaskResult): result is TreeScan => "fingerprint" in result
+  const isUsage = (result: TaskResult): result is Usage => "sharedBytes" in result
+  const isRemoval = (result: TaskResult): result is Removal => "complete" in result
   const isCopy = (result: TaskResult): result is CopyResult => "copiedEntries" in result
 
   const isSync = (result: TaskResult): result is SyncResult => "syncedEntries" in result
@@ -244,10 +250,12 @@ const makeTrees = Effect.fnUntraced(function* (threads: number) {
   })
 
   const removeSome = (root: BytePath, deadline: bigint | null, maxEntries: number | null) =>
-    perform({ _tag: "Remove", root: latin1(root), deadline, maxEntries }, isRemoval)
+    perform({ _tag: "Remove", root: latin1(root), deadline, maxEntries }, isRemoval, {
+      overdue: deadline === null ? undefined : { at: deadline, end: Effect.succeed(untouched) }
+    })
 
   return Trees.of({
-    scan: (root, options) => perform(scanTask(root, options, 0), isScan, options.onEntries),
+    scan: (root, options) => perform(scanTask(root, options, 0), isScan, options),
     scanSliced: Effect.fnUntraced(function* (root, options) {
       let end: Effect.Effect<TaskResult, FileError> | undefined
       let wake: () => void = () => undefined
@@ -260,7 +268,8 @@ const makeTrees = Effect.fnUntraced(function* (threads: number) {
           wake()
         }
       }
-      const millis = Math.max(1, Math.ceil(Duration.toMillis(options.slice)))
+      const given = Duration.toMillis(options.slice)
+      const millis = Number.isFinite(given) ? Math.max(1, Math.ceil(given)) : 0
       const waitForThread = Effect.callback<void>((resume) => {
         if (end !== undefined) return resume(Effect.void)
         wake = () => resume(Effect.void)
@@ -294,7 +303,7 @@ const makeTrees = Effect.fnUntraced(function* (threads: number) {
           : monotonic() + Duration.toNanos(options.deadline).pipe(Option.getOrElse(() => 1n << 60n))
       const first = yield* removeSome(root, deadline, 1)
       yield* betweenEntries
-      if (first.complete || first.removedEntries === 0) return first
+      if (first.complete || first.stopped || first.removedEntries === 0) return first
       const rest = yield* removeSome(root, deadline, null)
       return {
         ...rest,
@@ -313,18 +322,23 @@ const makeTrees = Effect.fnUntraced(function* (threads: number) {
             asks: omits !== undefined
           },
           isCopy,
-          undefined,
           omits === undefined
-            ? undefined
-            : (paths) =>
-                paths.map((path) => {
-                  const name = new Uint8Array(Buffer.from(path, "latin1"))
-                  return omits(text(name) ?? name)
-                })
+            ? {}
+            : {
+                onAsk: (paths) =>
+                  paths.map((path) => {
+                    const name = new Uint8Array(Buffer.from(path, "latin1"))
+                    return omits(text(name) ?? name)
+                  })
+              }
         ),
         toDigest
       ),
-    digest: (root) => Effect.map(perform({ _tag: "Digest", root: latin1(root) }, isCopy), toDigest),
+    digest: (root, options) =>
+      Effect.map(
+        perform({ _tag: "Digest", root: latin1(root), order: options?.order ?? "written" }, isCopy),
+        toDigest
+      ),
     sync: (root) =>
       Effect.forEach(
         Array.from({ length: syncParts }, (_, part) => part),
@@ -334,9 +348,5 @@ const makeTrees = Effect.fnUntraced(function* (threads: number) {
   })
 })
 
-/** Four threads. @category layers @since 0.1.0 */
-export const layer: Layer.Layer<Trees> = Layer.effect(Trees, makeTrees(defaultThreads))
-
-/** As many threads as are asked for. @category layers @since 0.1.0 */
-export const layerThreads = (options: { readonly threads: number }): Layer.Layer<Trees> =>
-  Layer.effect(Trees, makeTrees(options.threads))
+/** @category layers @since 0.1.0 */
+export const layer: Layer.Layer<Trees> = Layer.effect(Trees, makeTrees)

@@ -17,12 +17,12 @@
  * @since 0.1.0
  */
 import { type Ids, type Manifest, type RetentionPolicy, VersionName, type VersionReason } from "@reclaim/core"
-import { Context, Effect, Layer, Option, Schema, type Scope, Stream } from "effect"
+import { Context, Effect, Layer, Option, Ref, Schema, type Scope, Stream } from "effect"
 import { createHash, randomUUID } from "node:crypto"
 import { AccessRecords, folderName as accessFolder } from "./AccessRecords.ts"
 import { type BytePath, show } from "./BytePath.ts"
 import type { CopyRef } from "./CopyRef.ts"
-import type { FileError } from "./FileError.ts"
+import { type FileError, hasCode } from "./FileError.ts"
 import { InstanceRoots } from "./InstanceRoots.ts"
 import * as FaultPoints from "./internal/faultPoints.ts"
 import { ensureFolders, folderInfo, requireFolders } from "./internal/folders.ts"
@@ -110,10 +110,36 @@ export interface Moved<Name extends VersionName.Leftover> extends LeftoverRef<Na
  * @since 0.1.0
  */
 export interface Evicting extends Moved<Named<"Evicting">> {
+  /**
+   * Looks at the folder again, because the one that was compared and the one that was renamed could be two.
+   * Fails when it is not what was expected, and moves nothing.
+   */
+  readonly recheck: Effect.Effect<void, FileError | Changed>
   /** Leaves the folder where it is when the scope ends. */
   readonly confirm: Effect.Effect<void>
-  /** Moves it back now, once; the end of the scope then does nothing. */
+  /** Moves it back now. The end of the scope then does nothing, or tries again where this failed. */
   readonly undo: Effect.Effect<MoveBack, FileError>
+}
+
+/**
+ * What the top folder of a copy or a leftover must still be for it to be renamed. Without a change time that
+ * is not compared.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export type ExpectedTop = Omit<EntryInfo, "ctimeNs"> & Partial<Pick<EntryInfo, "ctimeNs">>
+
+/**
+ * Renames a folder. With `expected` only when its top folder still is that, and failing with `Changed`
+ * otherwise.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Rename<Ref, A> {
+  (ref: Ref): Effect.Effect<A, FileError>
+  (ref: Ref, expected: ExpectedTop): Effect.Effect<A, FileError | Changed>
 }
 
 /**
@@ -125,9 +151,15 @@ export interface Evicting extends Moved<Named<"Evicting">> {
  */
 export type MoveBack = "moved" | "taken" | "gone"
 
-/** A whole copy that nobody sees yet. @category models @since 0.1.0 */
+/**
+ * A whole copy that nobody sees yet. Unless it was `published`, the end of the scope discards it.
+ *
+ * @category models
+ * @since 0.1.0
+ */
 export interface Staged extends Moved<Named<"Staging">> {
   readonly copy: CopyRef
+  readonly published: Ref.Ref<boolean>
 }
 
 /** The copy is not what it was when it was proven. @category errors @since 0.1.0 */
@@ -195,27 +227,24 @@ export class VersionStore extends Context.Service<
     /** The top folder of a copy, or whatever has its name; none when nothing has. */
     readonly inspect: (copy: CopyRef) => Effect.Effect<Option.Option<EntryInfo>, FileError>
     /**
-     * Renames a copy to `.evicting-*` when its top folder still is `expected`, change time included.
-     * Unless it is confirmed, the end of the scope moves it back, where its name is still free.
+     * Renames a copy to `.evicting-*` when its top folder still is `expected`, change time included; `recheck`
+     * tells whether it was that folder that was renamed. Unless it is confirmed, the end of the scope moves it back, where its name is still free.
      */
     readonly evict: (
       copy: CopyRef,
       expected: EntryInfo
     ) => Effect.Effect<Evicting, FileError | Changed, Scope.Scope>
     /** Gives a copy that was leaving its name again, where that is free. */
-    readonly moveBack: (ref: LeftoverRef<Named<"Evicting">>) => Effect.Effect<MoveBack, FileError>
+    readonly moveBack: Rename<LeftoverRef<Named<"Evicting">>, MoveBack>
     /** Renames a leftover to `.trash-*`; none when it is gone. Only trash is ever deleted. */
-    readonly toTrash: (
-      ref: LeftoverRef<Named<"Staging" | "Evicting" | "Replaced">>
-    ) => Effect.Effect<Option.Option<Moved<Named<"Trash">>>, FileError>
+    readonly toTrash: Rename<
+      LeftoverRef<Named<"Staging" | "Evicting" | "Replaced">>,
+      Option.Option<Moved<Named<"Trash">>>
+    >
     /** Renames a copy that was leaving, and that differs, to `.replaced-*`; none when it is gone. */
-    readonly setAside: (
-      ref: LeftoverRef<Named<"Evicting">>
-    ) => Effect.Effect<Option.Option<Moved<Named<"Replaced">>>, FileError>
+    readonly setAside: Rename<LeftoverRef<Named<"Evicting">>, Option.Option<Moved<Named<"Replaced">>>>
     /** Renames a copy to `.replaced-*`; none when there is none. */
-    readonly setAsideCopy: (
-      copy: CopyRef
-    ) => Effect.Effect<Option.Option<Moved<Named<"Replaced">>>, FileError>
+    readonly setAsideCopy: Rename<CopyRef, Option.Option<Moved<Named<"Replaced">>>>
     /**
      * Writes a copy beside its name, whole and verified: files 0444 or 0555, folders 0755. The end of the
      * scope discards it unless it was published.
@@ -251,11 +280,6 @@ const folderAttempts = 3
 // 1 MiB: about a millisecond of hashing between two turns of the event loop.
 const hashSlice = 1024 * 1024
 
-const isCode =
-  (...codes: ReadonlyArray<string>) =>
-  (error: FileError) =>
-    codes.includes(error.code)
-
 const compared = [
   "kind",
   "dev",
@@ -269,8 +293,8 @@ const compared = [
   "birthtimeNs"
 ] as const satisfies ReadonlyArray<keyof EntryInfo>
 
-const difference = (left: EntryInfo, right: EntryInfo): keyof EntryInfo | undefined =>
-  compared.find((field) => left[field] !== right[field])
+const difference = (found: EntryInfo, expected: ExpectedTop): keyof EntryInfo | undefined =>
+  compared.find((field) => expected[field] !== undefined && found[field] !== expected[field])
 
 /**
  * Whether two looks at a top folder saw the same, change time included: what is compared before a move.
@@ -278,7 +302,41 @@ const difference = (left: EntryInfo, right: EntryInfo): keyof EntryInfo | undefi
  * @category queries
  * @since 0.1.0
  */
-export const sameTop = (left: EntryInfo, right: EntryInfo): boolean => difference(left, right) === undefined
+export const sameTop = (found: EntryInfo, expected: ExpectedTop): boolean =>
+  difference(found, expected) === undefined
+
+/**
+ * What a top folder is after its own rename: all that it was, but for the change time, which the rename sets.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const afterRename = ({ ctimeNs: _, ...top }: EntryInfo): ExpectedTop => top
+
+/** Looks at a folder that is about to be renamed. */
+type Check<E> = (path: BytePath, found: EntryInfo) => Effect.Effect<void, E>
+
+const anyTop: Check<never> = () => Effect.void
+
+const sameAs =
+  (expected: ExpectedTop): Check<Changed> =>
+  (path, found) => {
+    const field = difference(found, expected)
+    return field === undefined
+      ? Effect.void
+      : Effect.fail(new Changed({ path: show(path), what: `its folder has another ${field}` }))
+  }
+
+const makeRename = <Ref, A>(
+  perform: <E>(ref: Ref, check: Check<E>) => Effect.Effect<A, FileError | E>
+): Rename<Ref, A> => {
+  function rename(ref: Ref): Effect.Effect<A, FileError>
+  function rename(ref: Ref, expected: ExpectedTop): Effect.Effect<A, FileError | Changed>
+  function rename(ref: Ref, expected?: ExpectedTop): Effect.Effect<A, FileError | Changed> {
+    return expected === undefined ? perform(ref, anyTop) : perform(ref, sameAs(expected))
+  }
+  return rename
+}
 
 const sha256 = Effect.fnUntraced(function* (bytes: Uint8Array) {
   const hash = createHash("sha256")
@@ -313,86 +371,82 @@ const makeStore = Effect.gen(function* () {
     requireSkill("lstat", copy).pipe(
       Effect.andThen(posix.lstat(pathOf(copy))),
       Effect.asSome,
-      Effect.catchIf(isCode("ENOENT"), () => Effect.succeedNone)
+      Effect.catchIf(hasCode("ENOENT"), () => Effect.succeedNone)
     )
 
   /** One rename of a folder inside its skill's folder; none when there is nothing to move. */
-  const move = Effect.fnUntraced(function* <Name extends VersionName.Leftover>(
+  const move = Effect.fnUntraced(function* <Name extends VersionName.Leftover, E>(
     ref: { readonly companyId: Ids.CompanyId; readonly skillId: Ids.SkillId },
     from: string,
-    name: Name
+    name: Name,
+    check: Check<E>
   ) {
     const folder = yield* requireSkill("rename", ref)
-    yield* folderInfo(posix, "rename", from)
+    yield* check(from, yield* folderInfo(posix, "rename", from))
     const path = `${folder}/${VersionName.format(name)}`
     yield* posix.rename(from, path)
     return { companyId: ref.companyId, skillId: ref.skillId, name, path }
   })
 
-  const orGone = <A>(effect: Effect.Effect<A, FileError>) =>
+  const orGone = <A, E>(effect: Effect.Effect<A, E>) =>
     effect.pipe(
       Effect.asSome,
-      Effect.catchIf(isCode("ENOENT"), () => Effect.succeedNone)
+      Effect.catchIf(hasCode("ENOENT"), () => Effect.succeedNone)
     )
 
   const leftoverPath = (ref: LeftoverRef) => `${skillFolder(ref)}/${VersionName.format(ref.name)}`
 
-  const moveBackTo = Effect.fnUntraced(function* (ref: LeftoverRef<Named<"Evicting">>) {
+  const moveBackTo = Effect.fnUntraced(function* <E>(ref: LeftoverRef<Named<"Evicting">>, check: Check<E>) {
     yield* requireSkill("rename", ref)
     const from = leftoverPath(ref)
-    yield* folderInfo(posix, "rename", from)
+    yield* check(from, yield* folderInfo(posix, "rename", from))
     const target = pathOf({ ...ref, versionId: ref.name.versionId })
     const taken = yield* posix.lstat(target).pipe(
       Effect.as(true),
-      Effect.catchIf(isCode("ENOENT"), () => Effect.succeed(false))
+      Effect.catchIf(hasCode("ENOENT"), () => Effect.succeed(false))
     )
     if (taken) return "taken"
     // A copy that is published just now is not replaced: the kernel refuses a folder that is not empty.
-    yield* posix.rename(from, target)
-    return "moved"
+    return yield* posix.rename(from, target).pipe(
+      Effect.as("moved" as const),
+      Effect.catchIf(hasCode("ENOTEMPTY", "EEXIST", "ENOTDIR"), () => Effect.succeed("taken" as const))
+    )
   })
 
-  const moveBack = (ref: LeftoverRef<Named<"Evicting">>): Effect.Effect<MoveBack, FileError> =>
+  const moveBack = <E>(
+    ref: LeftoverRef<Named<"Evicting">>,
+    check: Check<E>
+  ): Effect.Effect<MoveBack, FileError | E> =>
     Effect.gen(function* () {
       yield* FaultPoints.settleBeforeMoveBack
-      const outcome = yield* moveBackTo(ref)
+      const outcome: MoveBack = yield* moveBackTo(ref, check)
       yield* FaultPoints.settleAfterMoveBack
       return outcome
     }).pipe(
-      Effect.catchIf(isCode("ENOENT"), () => Effect.succeed("gone" as const)),
-      Effect.catchIf(isCode("ENOTEMPTY", "EEXIST", "ENOTDIR"), (error) =>
-        error.operation === "rename" && error.path === show(leftoverPath(ref))
-          ? Effect.succeed("taken" as const)
-          : Effect.fail(error)
-      ),
+      Effect.catchIf(hasCode("ENOENT"), () => Effect.succeed("gone" as const)),
       Effect.uninterruptible
     )
 
   const evict = Effect.fnUntraced(function* (copy: CopyRef, expected: EntryInfo) {
     const from = pathOf(copy)
     const name: Named<"Evicting"> = { _tag: "Evicting", versionId: copy.versionId, token: randomUUID() }
-    const changed = (what: string) => new Changed({ path: show(from), what })
+    const orChanged = <A, E>(effect: Effect.Effect<A, E>) =>
+      Effect.catchIf(effect, hasCode("ENOENT"), () =>
+        Effect.fail(new Changed({ path: show(from), what: "it is gone" }))
+      )
     let settled = false
 
     const acquire = Effect.gen(function* () {
       yield* FaultPoints.evictBeforeRename
-      const found = yield* inspect(copy)
-      if (Option.isNone(found)) return yield* changed("it is gone")
-      const field = difference(found.value, expected)
-      if (field !== undefined) return yield* changed(`its folder has another ${field}`)
-      return yield* move(copy, from, name).pipe(
-        Effect.catchIf(isCode("ENOENT"), () => Effect.fail(changed("it is gone")))
-      )
+      return yield* orChanged(move(copy, from, name, sameAs(expected)))
     })
-    const undo = Effect.suspend((): Effect.Effect<MoveBack, FileError> => {
+    const undo = Effect.gen(function* () {
+      yield* FaultPoints.evictBeforeUndo
+      const outcome = yield* moveBack({ companyId: copy.companyId, skillId: copy.skillId, name }, anyTop)
       settled = true
-      return Effect.gen(function* () {
-        yield* FaultPoints.evictBeforeUndo
-        const outcome = yield* moveBack({ companyId: copy.companyId, skillId: copy.skillId, name })
-        yield* FaultPoints.evictAfterUndo
-        return outcome
-      }).pipe(Effect.uninterruptible)
-    })
+      yield* FaultPoints.evictAfterUndo
+      return outcome
+    }).pipe(Effect.uninterruptible)
     const moved = yield* Effect.acquireRelease(acquire, () =>
       Effect.suspend(() => (settled ? Effect.void : Effect.asVoid(undo))).pipe(
         Effect.catch((error) => Effect.logError("A copy that was leaving could not be moved back", error)),
@@ -400,14 +454,11 @@ const makeStore = Effect.gen(function* () {
       )
     )
     yield* FaultPoints.evictAfterRename
-    // The folder that was compared and the one that was renamed could be two: look again.
-    const after = yield* posix
-      .lstat(moved.path)
-      .pipe(Effect.catchIf(isCode("ENOENT"), () => Effect.fail(changed("it is gone"))))
-    const field = difference({ ...after, ctimeNs: expected.ctimeNs }, expected)
-    if (field !== undefined) return yield* changed(`its folder has another ${field}`)
     const evicting: Evicting = {
       ...moved,
+      recheck: orChanged(
+        Effect.flatMap(posix.lstat(moved.path), (found) => sameAs(afterRename(expected))(from, found))
+      ),
       confirm: Effect.sync(() => {
         settled = true
       }),
@@ -416,32 +467,34 @@ const makeStore = Effect.gen(function* () {
     return evicting
   }, Effect.uninterruptible)
 
-  const trashFrom = Effect.fnUntraced(function* (
+  const trashFrom = Effect.fnUntraced(function* <E>(
     ref: { readonly companyId: Ids.CompanyId; readonly skillId: Ids.SkillId },
-    from: string
+    from: string,
+    check: Check<E>
   ) {
     yield* FaultPoints.trashBeforeRename
     const name: Named<"Trash"> = { _tag: "Trash", token: randomUUID() }
-    const moved = yield* orGone(move(ref, from, name))
+    const moved = yield* orGone(move(ref, from, name, check))
     yield* FaultPoints.trashAfterRename
     return moved
   }, Effect.uninterruptible)
 
-  const asideFrom = Effect.fnUntraced(function* (
+  const asideFrom = Effect.fnUntraced(function* <E>(
     ref: { readonly companyId: Ids.CompanyId; readonly skillId: Ids.SkillId },
     from: string,
-    versionId: Ids.VersionId
+    versionId: Ids.VersionId,
+    check: Check<E>
   ) {
     yield* FaultPoints.repairBeforeSetAside
     const name: Named<"Replaced"> = { _tag: "Replaced", versionId, token: randomUUID() }
-    const moved = yield* orGone(move(ref, from, name))
+    const moved = yield* orGone(move(ref, from, name, check))
     yield* FaultPoints.repairAfterSetAside
     return moved
   }, Effect.uninterruptible)
 
   /** Turns a staging folder of our own into trash and deletes it; what stays is left to a sweep. */
   const discard = (staged: Moved<Named<"Staging">>) =>
-    trashFrom(staged, staged.path).pipe(
+    trashFrom(staged, staged.path, anyTop).pipe(
       Effect.flatMap((trash) =>
         Option.isNone(trash) ? Effect.succeedNone : Effect.asSome(trees.remove(trash.value.path))
       ),
@@ -454,28 +507,34 @@ const makeStore = Effect.gen(function* () {
       Effect.annotateLogs({ path: staged.path })
     )
 
-  /** The staging folders that are still ours to discard. */
-  const unpublished = new Set<string>()
-
   const makeStaging = (copy: CopyRef) =>
     Effect.gen(function* () {
       const folder = yield* ensureFolders(posix, "mkdir", skills, skillNames(copy))
       const name: Named<"Staging"> = { _tag: "Staging", versionId: copy.versionId, token: randomUUID() }
       const path = `${folder}/${VersionName.format(name)}`
       yield* posix.makeDirectory(path, 0o755)
-      unpublished.add(path)
-      const staged: Staged = { companyId: copy.companyId, skillId: copy.skillId, name, path, copy }
-      return { staged, made: yield* posix.lstat(path) }
-    }).pipe(Effect.retry({ times: folderAttempts, while: isCode("ENOENT") }))
+      const staged: Staged = {
+        companyId: copy.companyId,
+        skillId: copy.skillId,
+        name,
+        path,
+        copy,
+        published: yield* Ref.make(false)
+      }
+      return staged
+    }).pipe(Effect.retry({ times: folderAttempts, while: hasCode("ENOENT") }))
 
   const stage = Effect.fnUntraced(function* <E, R>(
     copy: CopyRef,
     manifest: Manifest.Manifest,
     contents: Stream.Stream<FileContent, E, R>
   ) {
-    const { made, staged } = yield* Effect.acquireRelease(makeStaging(copy), ({ staged }) =>
-      Effect.suspend(() => (unpublished.delete(staged.path) ? discard(staged) : Effect.void))
+    const staged = yield* Effect.acquireRelease(makeStaging(copy), (staged) =>
+      Effect.flatMap(Ref.get(staged.published), (published) => (published ? Effect.void : discard(staged)))
     )
+    const lost = Effect.fail(new StagingLost({ path: staged.path }))
+    const look = posix.lstat(staged.path).pipe(Effect.catchIf(hasCode("ENOENT"), () => lost))
+    const made = yield* look
     yield* FaultPoints.restoreAfterFolder
     const expected = new Map(manifest.map((file) => [file.ordinal, file]))
     const folders = new Set<string>()
@@ -501,14 +560,11 @@ const makeStore = Effect.gen(function* () {
       })
       yield* FaultPoints.restoreAfterFile
     })
-    const lost = Effect.fail(new StagingLost({ path: staged.path }))
     /** A folder that somebody claimed has another name by now, or another folder its name. */
-    const stillOurs = posix.lstat(staged.path).pipe(
-      Effect.catchIf(isCode("ENOENT"), () => lost),
-      Effect.filterOrElse(
-        (info) => info.dev === made.dev && info.ino === made.ino,
-        () => lost
-      )
+    const stillOurs = Effect.filterOrElse(
+      look,
+      (info) => info.dev === made.dev && info.ino === made.ino,
+      () => lost
     )
     yield* contents.pipe(
       // One file at a time makes its folders; writing the files themselves takes turns.
@@ -532,8 +588,8 @@ const makeStore = Effect.gen(function* () {
     yield* FaultPoints.restoreBeforePublish
     const outcome = yield* posix.rename(staged.path, target).pipe(
       Effect.as("published" as const),
-      Effect.catchIf(isCode("ENOTEMPTY", "EEXIST"), () => Effect.succeed("exists" as const)),
-      Effect.catchIf(isCode("ENOTDIR"), (error): Effect.Effect<never, FileError | NameTaken> =>
+      Effect.catchIf(hasCode("ENOTEMPTY", "EEXIST"), () => Effect.succeed("exists" as const)),
+      Effect.catchIf(hasCode("ENOTDIR"), (error): Effect.Effect<never, FileError | NameTaken> =>
         Effect.flatMap(posix.lstat(target), (info) =>
           Effect.fail(
             info.kind === "directory" ? error : new NameTaken({ path: show(target), kind: info.kind })
@@ -541,12 +597,12 @@ const makeStore = Effect.gen(function* () {
         )
       ),
       Effect.catchTag("FileError", (error) =>
-        Effect.fail(error.code === "ENOENT" ? new StagingLost({ path: staged.path }) : error)
+        Effect.fail(hasCode("ENOENT")(error) ? new StagingLost({ path: staged.path }) : error)
       )
     )
     // A staged copy that is not needed is discarded at the end of its scope, without the caller's lock.
     if (outcome === "published") {
-      unpublished.delete(staged.path)
+      yield* Ref.set(staged.published, true)
       yield* FaultPoints.restoreAfterPublish
     }
     return outcome
@@ -555,7 +611,7 @@ const makeStore = Effect.gen(function* () {
   const removeEmpty = (path: string) =>
     posix.removeDirectory(path).pipe(
       Effect.as(true),
-      Effect.catchIf(isCode("ENOENT", "ENOTEMPTY", "EEXIST"), () => Effect.succeed(false))
+      Effect.catchIf(hasCode("ENOENT", "ENOTEMPTY", "EEXIST"), () => Effect.succeed(false))
     )
 
   return VersionStore.of({
@@ -563,23 +619,23 @@ const makeStore = Effect.gen(function* () {
     pathOf,
     inspect,
     evict,
-    moveBack,
-    toTrash: (ref) => trashFrom(ref, leftoverPath(ref)),
-    setAside: (ref) => asideFrom(ref, leftoverPath(ref), ref.name.versionId),
-    setAsideCopy: (copy) => asideFrom(copy, pathOf(copy), copy.versionId),
+    moveBack: makeRename(moveBack),
+    toTrash: makeRename((ref, check) => trashFrom(ref, leftoverPath(ref), check)),
+    setAside: makeRename((ref, check) => asideFrom(ref, leftoverPath(ref), ref.name.versionId, check)),
+    setAsideCopy: makeRename((copy, check) => asideFrom(copy, pathOf(copy), copy.versionId, check)),
     stage,
     publish,
     removeEmptySkill: Effect.fnUntraced(function* (companyId, skillId) {
       const remove = (names: ReadonlyArray<string>) =>
         requireFolders(posix, "rmdir", skills, names).pipe(
           Effect.flatMap(removeEmpty),
-          Effect.catchIf(isCode("ENOENT"), () => Effect.succeed(false))
+          Effect.catchIf(hasCode("ENOENT"), () => Effect.succeed(false))
         )
       const removed = yield* remove([companyId, versionsFolder, skillId])
       yield* remove([companyId, accessFolder, skillId])
       return removed
     }),
-    volume: posix.volume(skills).pipe(Effect.catchIf(isCode("ENOENT"), () => posix.volume(roots.instance)))
+    volume: posix.volume(skills).pipe(Effect.catchIf(hasCode("ENOENT"), () => posix.volume(roots.instance)))
   })
 })
 

@@ -73,10 +73,8 @@ export const layerFaultyFrom = <E, R>(
         removeDirectory: effect("removeDirectory", real.removeDirectory),
         unlink: effect("unlink", real.unlink),
         link: effect("link", real.link),
-        readLink: effect("readLink", real.readLink),
         makeLink: (target, path) => Effect.andThen(meet("makeLink", path), real.makeLink(target, path)),
         readSmall: effect("readSmall", real.readSmall),
-        readFile: stream("readFile", real.readFile),
         writeNew: (path, content, options) =>
           Effect.andThen(meet("writeNew", path), real.writeNew(path, content, options)),
         syncDirectory: effect("syncDirectory", real.syncDirectory),

@@ -9,16 +9,23 @@ import {
   backupNames,
   backupsOf,
   captureOptions,
+  hostDigest,
   hostReads,
   makeSession,
   scope
 } from "./support/backups.ts"
-import { tempFolder } from "./support/fixtures.ts"
+import { tempFolder, write } from "./support/fixtures.ts"
 
 const script = fileURLToPath(new URL("./support/backupCrash.ts", import.meta.url))
 
-/** Runs a process that kills itself; "done" when it never came to the point. */
-const killedAt = Effect.fnUntraced(function* (action: string, instance: string, point: string, nth = 1) {
+/** Runs a process that kills itself; what it printed when it never came to the point. */
+const killedAt = Effect.fnUntraced(function* (
+  action: string,
+  instance: string,
+  point: string,
+  nth = 1,
+  env: NodeJS.ProcessEnv = {}
+) {
   const { signal, stderr, stdout } = yield* Effect.callback<{
     signal: NodeJS.Signals | null
     stdout: string
@@ -27,7 +34,7 @@ const killedAt = Effect.fnUntraced(function* (action: string, instance: string, 
     const child = spawn(
       process.execPath,
       ["--conditions=@reclaim/source", script, action, instance, point, String(nth)],
-      { stdio: ["ignore", "pipe", "pipe"] }
+      { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } }
     )
     let stdout = ""
     let stderr = ""
@@ -204,5 +211,50 @@ describe("a backup of a process that is killed", () => {
         assert.deepStrictEqual(backupNames(instance), [".expired"])
       }).pipe(Effect.scoped),
     60_000
+  )
+})
+
+/** Runs a process that sorts as Swedish does: `ä` after `z`. */
+const inSwedish = (action: string, instance: string) =>
+  killedAt(action, instance, "never", 1, { LC_ALL: "sv_SE.UTF-8" })
+
+describe("locales", () => {
+  const makeNames = (instance: string) =>
+    write(makeSession(instance, "one"), {
+      "codex-home/memories/ä.md": "last in Swedish",
+      "codex-home/memories/z.md": "last elsewhere"
+    })
+
+  it.live("[B-01] writes the same digests whatever the locale of the process", () =>
+    Effect.gen(function* () {
+      const instance = yield* tempFolder
+      makeNames(instance)
+      assert.strictEqual(yield* inSwedish("capture", instance), "done")
+      assert.strictEqual(hostReads(instance), "one")
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("[B-03] takes the digests of a host that sorts in the locale of this process", () =>
+    Effect.gen(function* () {
+      const instance = yield* tempFolder
+      makeNames(instance)
+      yield* capture(instance)
+      const current = `${backupsOf(instance)}/current`
+      const file = `${current}/manifest.json`
+      const manifest = Fs.readFileSync(file, "utf8")
+      const written = hostDigest(`${current}/codex-home`).sha256
+      const swedish = hostDigest(`${current}/codex-home`, "sv").sha256
+      assert.notStrictEqual(swedish, written)
+      assert.include(manifest, written)
+      Fs.writeFileSync(file, manifest.replace(written, swedish))
+      assert.strictEqual(yield* inSwedish("verify", instance), "Verified")
+      assert.strictEqual(yield* inSwedish("restore", instance), "done")
+      assert.strictEqual(Fs.readFileSync(`${instance}/target/codex-home/config.toml`, "utf8"), "one")
+      Fs.rmSync(`${instance}/target`, { recursive: true })
+      // Neither of the two orders.
+      Fs.writeFileSync(file, manifest.replace(written, `sha256:${"0".repeat(64)}`))
+      assert.strictEqual(yield* inSwedish("verify", instance), "Damaged")
+      assert.strictEqual((yield* Effect.flip(restored(instance)))._tag, "RestoreFailed")
+    }).pipe(Effect.scoped)
   )
 })

@@ -869,6 +869,37 @@ describe("BackupStore moves", () => {
     )
   )
 
+  it.effect("[B-08] [F-02] looks again after the rename, whose change time is the rename's", () =>
+    test(
+      Effect.fnUntraced(function* (instance) {
+        yield* made(instance, "one")
+        const store = yield* BackupStore
+        const retiring = yield* store.retire(scope(), "current", yield* currentInfo)
+        yield* retiring.recheck
+        Fs.chmodSync(retiring.path, 0o750)
+        assert.strictEqual((yield* Effect.flip(retiring.recheck))._tag, "Changed")
+        Fs.rmSync(retiring.path, { recursive: true })
+        assert.include((yield* Effect.flip(retiring.recheck)).message, "it is gone")
+      }, Effect.scoped)
+    )
+  )
+
+  it.effect("[B-08] tries to move back again at the end when that failed", () =>
+    test(
+      Effect.fnUntraced(function* (instance) {
+        yield* made(instance, "one")
+        const store = yield* BackupStore
+        yield* Effect.gen(function* () {
+          const retiring = yield* store.retire(scope(), "current", yield* currentInfo)
+          assert.strictEqual((yield* Effect.flip(retiring.undo)).message, `rename ${retiring.path}: EIO`)
+          assert.deepStrictEqual(backupNames(instance), [".retiring"])
+        }).pipe(Effect.scoped)
+        assert.deepStrictEqual(backupNames(instance), ["current"])
+      }),
+      () => [{ method: "rename", code: "EIO", times: 1, matches: (path) => path.includes("/.retiring-") }]
+    )
+  )
+
   it.effect("[B-08] moves back what was swapped between the look and the rename", () =>
     Effect.gen(function* () {
       const instance = yield* tempFolder
@@ -888,8 +919,11 @@ describe("BackupStore moves", () => {
           instance,
           Effect.gen(function* () {
             const store = yield* BackupStore
-            return yield* Effect.scoped(store.retire(scope(), "current", yield* currentInfo))
-          }),
+            const retiring = yield* store.retire(scope(), "current", yield* currentInfo)
+            // Whoever moved it has it in hand by now, and can undo it.
+            assert.isFalse(Fs.existsSync(current))
+            return yield* retiring.recheck
+          }).pipe(Effect.scoped),
           [swap]
         )
       )

@@ -1,13 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { ConfigProvider, Effect } from "effect"
 import * as Fs from "node:fs"
 import * as InstanceRoots from "../src/InstanceRoots.ts"
-import * as PosixFileSystem from "../src/PosixFileSystem.ts"
-import { layerFaulty } from "../src/testing.ts"
 import { companyId, tempFolder } from "./support/fixtures.ts"
 
-const rootsOf = (options: InstanceRoots.Options, posix = PosixFileSystem.layer) =>
-  Effect.provide(InstanceRoots.InstanceRoots, InstanceRoots.layer(options).pipe(Layer.provide(posix)))
+const rootsOf = (options: InstanceRoots.Options) =>
+  Effect.provide(InstanceRoots.InstanceRoots, InstanceRoots.layer(options))
 
 const refusal = (options: InstanceRoots.Options) =>
   Effect.map(Effect.flip(rootsOf(options)), (error) => error.detail)
@@ -102,11 +100,32 @@ describe("InstanceRoots", () => {
   it.effect("[F-10] says which root cannot be read", () =>
     Effect.gen(function* () {
       const instance = yield* tempFolder
-      const denied = layerFaulty([
-        { method: "realPath", code: "EACCES", matches: (path) => path.endsWith("/skills") }
-      ])
-      const error = yield* Effect.flip(rootsOf({ instance }, denied))
-      assert.strictEqual(error.detail, `the skills folder cannot be read (EACCES): ${instance}/skills`)
+      Fs.symlinkSync(`${instance}/skills`, `${instance}/skills`)
+      const error = yield* Effect.flip(rootsOf({ instance }))
+      assert.strictEqual(error.detail, `the skills folder cannot be read (ELOOP): ${instance}/skills`)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[C-07] takes the folder of the sessions from the environment, empty as unset", () =>
+    Effect.gen(function* () {
+      const instance = yield* tempFolder
+      const usual = `${instance}/runtime/paperclip-runner/durable-sessions`
+      const sessionsOf = (env: Readonly<Record<string, string>>, sessions?: string) =>
+        InstanceRoots.InstanceRoots.pipe(
+          Effect.map((roots) => roots.sessions),
+          Effect.provide(
+            InstanceRoots.layerFromEnv({ instance, ...(sessions === undefined ? {} : { sessions }) })
+          ),
+          Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env }))
+        )
+      const variable = (value: string) => ({ PAPERCLIP_RUNNER_STATE_DIR: value })
+      assert.strictEqual(yield* sessionsOf({}), usual)
+      assert.strictEqual(yield* sessionsOf(variable("")), usual)
+      assert.strictEqual(yield* sessionsOf(variable(`${instance}/state`)), `${instance}/state`)
+      // What the host gives comes first.
+      assert.strictEqual(yield* sessionsOf(variable("/elsewhere"), `${instance}/own`), `${instance}/own`)
+      const refused = yield* Effect.flip(sessionsOf(variable("relative")))
+      assert.match(refused.message, /must be an absolute path: relative/)
     }).pipe(Effect.scoped)
   )
 })

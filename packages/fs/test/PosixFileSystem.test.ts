@@ -2,6 +2,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Latch, Stream } from "effect"
 import { spawnSync } from "node:child_process"
 import * as Fs from "node:fs"
+import NodeFs from "node:fs"
+import { syncBuiltinESMExports } from "node:module"
 import * as BytePath from "../src/BytePath.ts"
 import { layer, PosixFileSystem } from "../src/PosixFileSystem.ts"
 import { layerFaulty } from "../src/testing.ts"
@@ -28,7 +30,8 @@ describe("PosixFileSystem", () => {
         "symlink link"
       ])
       assert.deepStrictEqual(yield* posix.readSmall(BytePath.join(path, odd), 3), encode("one"))
-      assert.deepStrictEqual(Uint8Array.from(yield* posix.readLink(BytePath.join(path, "link"))), odd)
+      const link = Buffer.from(BytePath.bytes(BytePath.join(path, "link")))
+      assert.deepStrictEqual(Uint8Array.from(Fs.readlinkSync(link, { encoding: "buffer" })), odd)
       const info = yield* posix.lstat(BytePath.join(path, "plain"))
       const stat = Fs.lstatSync(Buffer.from(BytePath.bytes(BytePath.join(path, odd))), { bigint: true })
       assert.deepStrictEqual(
@@ -56,14 +59,39 @@ describe("PosixFileSystem", () => {
       assert.strictEqual(yield* code("missing"), "ENOENT")
       assert.strictEqual(yield* code("file", 4), "EFBIG")
       assert.strictEqual((yield* posix.readSmall(`${folder}/file`, 5)).length, 5)
-      const streamed = (name: string) => Stream.runCollect(posix.readFile(`${folder}/${name}`))
-      assert.strictEqual(Buffer.concat(yield* streamed("file")).toString(), "12345")
-      assert.strictEqual((yield* Effect.flip(streamed("link"))).code, "ELOOP")
       const listing = Effect.flip(Stream.runCollect(posix.names(`${folder}/link`)))
       assert.include(["ENOTDIR", "ELOOP"], (yield* listing).code)
       Fs.symlinkSync(folder, `${folder}/folder`)
       const through = Effect.flip(Stream.runCollect(posix.names(`${folder}/folder`)))
       assert.include(["ENOTDIR", "ELOOP"], (yield* through).code)
+    }).pipe(Effect.provide(layer), Effect.scoped)
+  )
+
+  it.effect("[F-04] leaves no folder whose mode could not be set", () =>
+    Effect.gen(function* () {
+      const path = `${yield* tempFolder}/new`
+      const posix = yield* PosixFileSystem
+      const real = NodeFs.fchmod
+      yield* Effect.acquireRelease(
+        Effect.sync(() => {
+          Object.assign(NodeFs, {
+            fchmod: (_descriptor: number, _mode: number, done: (error: Error) => void) =>
+              done(Object.assign(new Error("EIO"), { code: "EIO" }))
+          })
+          syncBuiltinESMExports()
+        }),
+        () =>
+          Effect.sync(() => {
+            NodeFs.fchmod = real
+            syncBuiltinESMExports()
+          })
+      )
+      assert.strictEqual((yield* Effect.flip(posix.makeDirectory(path, 0o755))).code, "EIO")
+      assert.isFalse(Fs.existsSync(path))
+      // Not one that was there before.
+      Fs.mkdirSync(path)
+      assert.strictEqual((yield* Effect.flip(posix.makeDirectory(path, 0o755))).code, "EEXIST")
+      assert.isTrue(Fs.existsSync(path))
     }).pipe(Effect.provide(layer), Effect.scoped)
   )
 

@@ -9,6 +9,7 @@ import { AccessRecords } from "../src/AccessRecords.ts"
 import { encodeName, last, smallest } from "../src/internal/position.ts"
 import * as StoreEntries from "../src/internal/storeEntries.ts"
 import { PosixFileSystem } from "../src/PosixFileSystem.ts"
+import { layerFaulty } from "../src/testing.ts"
 import { type StoreEntry, VersionStore } from "../src/VersionStore.ts"
 import {
   companyId,
@@ -208,6 +209,53 @@ describe("VersionStore.entries", () => {
         ])
       })
     )
+  )
+
+  it.effect("[S-20] goes on past a folder that became unreadable, from any place in it", () =>
+    Effect.gen(function* () {
+      const instance = yield* tempFolder
+      for (const [version, skill, company] of [
+        [1, 1, 1],
+        [2, 1, 1],
+        [1, 2, 1],
+        [1, 1, 2]
+      ] as const) {
+        write(copyPath(instance, copy(version, skill, company)), { file: "" })
+      }
+      const base = `${companyId()}/__versions__`
+      const end = `End ${base}/${skillId()}`
+      const next = [`Copy ${base}/${skillId(2)}/${versionId()}`, `End ${base}/${skillId(2)}`]
+      const last = [`Copy ${companyId(2)}/__versions__/${skillId()}/${versionId()}`]
+      last.push(`End ${companyId(2)}/__versions__/${skillId()}`)
+      const whole = yield* Effect.provide(listed(), storeLayer(instance))
+      assert.strictEqual(whole.length, 7)
+      for (const [denied, rest] of [
+        [`${base}/${skillId()}`, [end, ...next, ...last]],
+        [base, last]
+      ] as const) {
+        const faulty = layerFaulty([
+          { method: "names", code: "EACCES", matches: (path) => path.endsWith(denied) }
+        ])
+        yield* Effect.gen(function* () {
+          for (const after of ["", whole[0]!.position, whole[1]!.position]) {
+            const entries = yield* listed({ after })
+            assert.deepStrictEqual(
+              entries.map(brief(instance)).map((line) => line.replace("Empty", "End")),
+              [`EACCES: ${denied}`, ...rest]
+            )
+            const positions = entries.map(({ position }) => position)
+            assert.isTrue(positions.every((position) => position > after))
+            assert.deepStrictEqual(positions, positions.toSorted())
+            for (const [index, position] of positions.entries()) {
+              assert.deepStrictEqual(
+                (yield* listed({ after: position })).map((entry) => entry.position),
+                positions.slice(index + 1)
+              )
+            }
+          }
+        }).pipe(Effect.provide(storeLayer(instance, faulty)))
+      }
+    }).pipe(Effect.scoped)
   )
 
   it.effect("[S-20] an instance without skills has no entries", () =>

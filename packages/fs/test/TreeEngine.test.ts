@@ -118,6 +118,51 @@ describe("treeEngine", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.effect("[F-07] tells a deadline that ended it from all else that leaves a rest", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      write(root, Object.fromEntries(Array.from({ length: 20 }, (_, at) => [`f${at}`, ""])))
+      let time = 0n
+      const failures = failing("unlinkSync", "EPERM", (path) => path.endsWith("1"))
+      const { engine } = run(failures, { now: () => (time += 1n) })
+      const some = engine.remove(root, { deadline: null, maxEntries: 3 })
+      assert.deepStrictEqual([some.complete, some.stopped, some.removedEntries], [false, false, 3])
+      const late = engine.remove(root, { deadline: 5n, maxEntries: null })
+      assert.deepStrictEqual([late.complete, late.stopped], [false, true])
+      const failed = engine.remove(root, { deadline: 1_000_000n, maxEntries: null })
+      assert.deepStrictEqual([failed.complete, failed.stopped, failed.failureCount], [false, false, 2])
+      const both = engine.remove(root, { deadline: 0n, maxEntries: null })
+      assert.deepStrictEqual([both.complete, both.stopped, both.failureCount], [false, true, 1])
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-07] retries nothing past the deadline", () =>
+    Effect.gen(function* () {
+      const folder = yield* tempFolder
+      const root = `${folder}/tree`
+      const busy = (call: Partial<Calls>) => {
+        write(root, { "a/file": "" })
+        let waited = 0n
+        const { engine } = run(call, {
+          pause: (millis) => (waited += BigInt(millis)),
+          now: () => waited
+        })
+        const removal = engine.remove(root, { deadline: 100n, maxEntries: null })
+        assert.deepStrictEqual([removal.complete, removal.stopped, waited], [false, true, 100n])
+        return removal.failures
+      }
+      const entry = failing("unlinkSync", "EBUSY", () => true)
+      assert.deepStrictEqual(busy(entry), [{ path: `${root}/a/file`, code: "EBUSY" }])
+      const top = failing("rmdirSync", "EBUSY", (path) => path === root)
+      assert.deepStrictEqual(busy(top), [])
+      const openSync = around(Fs.openSync, (path, proceed) => {
+        if (path !== root) return proceed()
+        throw errno("EMFILE")
+      })
+      assert.deepStrictEqual(busy({ openSync }), [{ path: root, code: "EMFILE" }])
+    }).pipe(Effect.scoped)
+  )
+
   it.effect("[F-07] does not count what somebody else removed", () =>
     Effect.gen(function* () {
       const root = `${yield* tempFolder}/tree`

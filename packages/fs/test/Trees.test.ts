@@ -1,9 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { type CopyComparison, FaultPoint } from "@reclaim/core"
-import { Effect, Fiber, Latch } from "effect"
+import { Duration, Effect, Fiber, Latch, Logger, Option } from "effect"
 import { spawnSync } from "node:child_process"
 import * as Fs from "node:fs"
 import * as Net from "node:net"
+import type { FileError } from "../src/FileError.ts"
+import type { TaskResult } from "../src/internal/treeProtocol.ts"
+import * as WorkerPool from "../src/internal/workerPool.ts"
 import * as Trees from "../src/Trees.ts"
 import { largeFolder, tempFolder, write } from "./support/fixtures.ts"
 
@@ -41,6 +44,17 @@ const specials = (folder: string) =>
     )
     Fs.symlinkSync("/etc", `${folder}/link`)
   })
+
+/** Keeps threads, each with a scan that has begun, until the scope closes. */
+const occupyThreads = Effect.fnUntraced(function* (folder: string, count: number) {
+  const root = `${folder}/occupied`
+  write(root, Object.fromEntries(Array.from({ length: 1000 }, (_, at) => [`f${at}`, "x"])))
+  const trees = yield* Service
+  for (let at = 0; at < count; at += 1) {
+    const { advance } = yield* trees.scanSliced(root, { digests: true, slice: "1 millis" })
+    assert.isTrue(Option.isNone(yield* advance))
+  }
+})
 
 describe("Trees", () => {
   it.effect("[F-03] counts as du does, hard links once and those outside apart", () =>
@@ -183,6 +197,7 @@ describe("Trees", () => {
       assert.strictEqual(Fs.readFileSync(`${folder}/outside`, "utf8").length, 9000)
       assert.deepStrictEqual(yield* (yield* Service).remove(root), {
         complete: true,
+        stopped: false,
         removedEntries: 0,
         reclaimedBytes: 0n,
         failures: [],
@@ -330,9 +345,11 @@ describe("Trees", () => {
 
   it.live("[F-07] interruption waits for the thread that is deleting", () =>
     Effect.gen(function* () {
-      const root = `${yield* largeFolder}/tree`
+      const folder = yield* largeFolder
+      const root = `${folder}/tree`
       write(root, Object.fromEntries(Array.from({ length: 8000 }, (_, at) => [`f${at}`, ""])))
       const trees = yield* Service
+      yield* occupyThreads(folder, 3)
       const fiber = yield* Effect.forkChild(trees.remove(root))
       while (Fs.readdirSync(root).length > 7900) yield* Effect.yieldNow
       yield* Fiber.interrupt(fiber)
@@ -342,7 +359,7 @@ describe("Trees", () => {
       yield* trees
         .usage(root)
         .pipe(Effect.tap(({ entries }) => Effect.sync(() => assert.strictEqual(entries, left))))
-    }).pipe(Effect.provide(Trees.layerThreads({ threads: 1 })), Effect.scoped)
+    }).pipe(Effect.provide(Trees.layer), Effect.scoped)
   )
 
   it.effect("[S-22] leaves the rest at the deadline, and gets on by an entry with every call", () =>
@@ -365,11 +382,76 @@ describe("Trees", () => {
     }).pipe(Effect.provide(Trees.layer), Effect.scoped)
   )
 
+  it.live("[S-22] gives up at the deadline while it waits for a thread, and touches nothing", () =>
+    Effect.gen(function* () {
+      const folder = yield* largeFolder
+      write(`${folder}/tree`, { file: "" })
+      const trees = yield* Service
+      yield* Effect.scoped(
+        Effect.gen(function* () {
+          yield* occupyThreads(folder, 4)
+          assert.deepStrictEqual(yield* trees.remove(`${folder}/tree`, { deadline: "20 millis" }), {
+            complete: false,
+            stopped: true,
+            removedEntries: 0,
+            reclaimedBytes: 0n,
+            failures: [],
+            failureCount: 0
+          })
+          // A time that no timer can hold is not over at once.
+          const patient = yield* Effect.forkChild(
+            trees.remove(`${folder}/tree`, { deadline: Duration.infinity })
+          )
+          yield* Effect.sleep("20 millis")
+          assert.isUndefined(patient.pollUnsafe())
+          yield* Fiber.interrupt(patient)
+          assert.deepStrictEqual(Fs.readdirSync(`${folder}/tree`), ["file"])
+        })
+      )
+      const removal = yield* trees.remove(`${folder}/tree`, { deadline: "1 minute" })
+      assert.deepStrictEqual([removal.complete, removal.stopped], [true, false])
+    }).pipe(Effect.provide(Trees.layer), Effect.scoped)
+  )
+
+  it.live("a thread that crashes fails its task, and the log says why", () =>
+    Effect.gen(function* () {
+      const root = yield* tempFolder
+      const pool = yield* WorkerPool.make(1)
+      const logged: Array<string> = []
+      const crash = Effect.callback<TaskResult, FileError>((resume) => {
+        // No whole number of nanoseconds: the thread throws before it has a task to fail.
+        const task = { _tag: "Scan", root, digests: false, entries: false, sliceMillis: 0.5 } as const
+        pool.submit(task, { onEnd: resume })
+      })
+      const error = yield* Effect.flip(crash).pipe(
+        Effect.provide(
+          Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void logged.push(String(line)))])
+        )
+      )
+      assert.deepStrictEqual([error.operation, error.path, error.code], ["scan", root, "EWORKER"])
+      assert.match(logged.join("\n"), /RangeError/)
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("[F-05] a slice without an end is the whole tree", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      write(root, { file: "" })
+      const { advance } = yield* (yield* Service).scanSliced(root, {
+        digests: false,
+        slice: Duration.infinity
+      })
+      assert.isTrue(Option.isSome(yield* advance))
+    }).pipe(Effect.provide(Trees.layer), Effect.scoped)
+  )
+
   it.live("scans in slices, and gives up its thread with the scope", () =>
     Effect.gen(function* () {
-      const root = `${yield* largeFolder}/tree`
+      const folder = yield* largeFolder
+      const root = `${folder}/tree`
       write(root, Object.fromEntries(Array.from({ length: 3000 }, (_, at) => [`f${at}`, "x"])))
       const trees = yield* Service
+      yield* occupyThreads(folder, 3)
       const whole = yield* fingerprint(root)
       const { entries, slices } = yield* Effect.scoped(
         Effect.gen(function* () {
@@ -396,8 +478,8 @@ describe("Trees", () => {
       yield* Effect.scoped(
         Effect.flatMap(trees.scanSliced(root, { digests: true, slice: "1 millis" }), ({ advance }) => advance)
       )
-      // With one thread only, this would wait for ever if the sliced scan had kept it.
+      // With one thread left, this would wait for ever if the sliced scan had kept it.
       assert.strictEqual(yield* fingerprint(root), whole)
-    }).pipe(Effect.provide(Trees.layerThreads({ threads: 1 })), Effect.scoped)
+    }).pipe(Effect.provide(Trees.layer), Effect.scoped)
   )
 })

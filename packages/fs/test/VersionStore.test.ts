@@ -4,7 +4,7 @@ import { Cause, Effect, Exit, Fiber, Option, Stream } from "effect"
 import * as Fs from "node:fs"
 import { layerFaulty } from "../src/testing.ts"
 import * as Trees from "../src/Trees.ts"
-import { type MoveBack, sameTop, VersionStore } from "../src/VersionStore.ts"
+import { afterRename, type ExpectedTop, type MoveBack, sameTop, VersionStore } from "../src/VersionStore.ts"
 import {
   atPoint,
   copy,
@@ -238,11 +238,97 @@ describe("VersionStore evictions", () => {
       yield* Effect.gen(function* () {
         const store = yield* VersionStore
         const top = yield* topOf
-        const error = yield* Effect.flip(Effect.scoped(store.evict(copy(), top)))
+        const error = yield* store.evict(copy(), top).pipe(
+          Effect.flatMap((evicting) => {
+            // Whoever moved it has it in hand by now, and can undo it.
+            assert.isFalse(Fs.existsSync(path))
+            return evicting.recheck
+          }),
+          Effect.scoped,
+          Effect.flip
+        )
         assert.strictEqual(error._tag, "Changed")
         assert.deepStrictEqual(Fs.readdirSync(path), ["precious"])
       }).pipe(Effect.provide(storeLayer(instance, layerFaulty([swap]))))
     }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-02] looks at the folder again after the rename, whose change time is the rename's", () =>
+    test(
+      Effect.fnUntraced(function* (instance) {
+        made(instance)
+        const store = yield* VersionStore
+        const top = yield* topOf
+        const evicting = yield* store.evict(copy(), top)
+        yield* evicting.recheck
+        Fs.chmodSync(evicting.path, 0o700)
+        assert.strictEqual((yield* Effect.flip(evicting.recheck))._tag, "Changed")
+        Fs.rmSync(evicting.path, { recursive: true })
+        assert.include((yield* Effect.flip(evicting.recheck)).message, "it is gone")
+      }, Effect.scoped)
+    )
+  )
+
+  it.effect("[F-09] tries to move back again at the end when that failed", () =>
+    test(
+      Effect.fnUntraced(function* (instance, skill) {
+        made(instance)
+        const before = snapshot(skill)
+        const store = yield* VersionStore
+        const top = yield* topOf
+        yield* Effect.scoped(
+          Effect.gen(function* () {
+            const evicting = yield* store.evict(copy(), top)
+            const error = yield* Effect.flip(evicting.undo)
+            assert.strictEqual(error.code, "EIO")
+            assert.deepStrictEqual(Fs.readdirSync(skill), [VersionName.format(evicting.name)])
+          })
+        )
+        assert.deepStrictEqual(snapshot(skill), before)
+      }),
+      [{ method: "rename", code: "EIO", times: 1, matches: (from) => from.includes(".evicting-") }]
+    )
+  )
+
+  it.effect("[F-02] renames a leftover only while it is what was looked at", () =>
+    test(
+      Effect.fnUntraced(function* (_instance, skill) {
+        const store = yield* VersionStore
+        const evicting = {
+          ...copy(),
+          name: { _tag: "Evicting", versionId: versionId(), token: token() }
+        } as const
+        const path = `${skill}/${VersionName.format(evicting.name)}`
+        const moves: ReadonlyArray<
+          (
+            expected: ExpectedTop
+          ) => Effect.Effect<unknown, { readonly _tag: string; readonly message: string }>
+        > = [
+          (expected) => store.toTrash(evicting, expected),
+          (expected) => store.setAside(evicting, expected),
+          (expected) => store.moveBack(evicting, expected)
+        ]
+        for (const move of moves) {
+          write(path, { a: "1" })
+          const listed = yield* topAt(path)
+          Fs.chmodSync(path, 0o750)
+          const before = snapshot(skill)
+          const error = yield* Effect.flip(move(listed))
+          assert.deepStrictEqual(
+            [error._tag, error.message],
+            ["Changed", `${path}: its folder has another mode`]
+          )
+          assert.deepStrictEqual(snapshot(skill), before)
+          // Another change time alone is what a rename leaves.
+          const proven = yield* topAt(path)
+          Fs.chmodSync(path, 0o750)
+          assert.strictEqual((yield* Effect.flip(move(proven)))._tag, "Changed")
+          yield* move(afterRename(proven))
+          assert.isFalse(Fs.existsSync(path))
+        }
+        assert.deepStrictEqual(Fs.readdirSync(skill).length, 3)
+      })
+    )
   )
 
   it.effect(
@@ -413,6 +499,22 @@ const topAt = (path: string) =>
 
 describe("VersionStore restorations", () => {
   const stream = Stream.fromIterable(contents)
+
+  it.effect("[F-04] leaves no staging folder when it fails right after it was made", () =>
+    Effect.forEach(["EIO", "ENOENT"], (code) =>
+      test(
+        Effect.fnUntraced(function* (_instance, skill) {
+          const store = yield* VersionStore
+          const stage = Effect.scoped(store.stage(copy(), manifest, stream))
+          const error = yield* Effect.flip(stage)
+          assert.strictEqual(error._tag, code === "EIO" ? "FileError" : "StagingLost")
+          assert.deepStrictEqual(Fs.readdirSync(skill), [])
+          yield* stage
+        }),
+        [{ method: "lstat", code, times: 1, matches: (path) => path.includes("/.staging-") }]
+      )
+    )
+  )
 
   it.effect("[S-02] [S-04] stages a copy whole and verified, then gives it its name", () =>
     test(

@@ -157,7 +157,8 @@ const firstLine = (child: ChildProcessWithoutNullStreams): Effect.Effect<string,
     let text = ""
     child.stdout.setEncoding("utf8").on("data", (chunk: string) => {
       text += chunk
-      if (text.includes("\n")) resume(Effect.succeed(text))
+      const end = text.indexOf("\n")
+      if (end >= 0) resume(Effect.succeed(text.slice(0, end)))
     })
     const onEnd = () =>
       resume(Effect.fail(failed("The process that owns the server ended before it was ready.")))
@@ -177,8 +178,7 @@ const recover = Effect.fnUntraced(function* (folder: string) {
 
 const stop = Effect.fnUntraced(function* (child: ChildProcessWithoutNullStreams, folder: string | undefined) {
   child.stdin.end()
-  // A finalizer is not interruptible, and without an interruption the timeout would wait for the exit.
-  yield* Effect.timeoutOrElse(Effect.interruptible(exit(child)), {
+  yield* Effect.timeoutOrElse(exit(child), {
     duration: stopTimeout,
     orElse: () => Effect.sync(() => child.kill("SIGKILL")).pipe(Effect.andThen(exit(child)))
   })
@@ -231,7 +231,9 @@ export const make: (
     duration: startTimeout,
     orElse: () => Effect.fail(failed(`PostgreSQL was not ready after ${startTimeout}.`))
   })
-  const report = yield* Effect.orDie(Schema.decodeEffect(ReportLine)(line))
+  const report = yield* Effect.mapError(Schema.decodeEffect(ReportLine)(line), () =>
+    failed(`The process that owns the server said: ${line}`)
+  )
   if (report._tag === "Failed") return yield* failed(report.message)
   folder = report.folder
   return EmbeddedPostgres.of({

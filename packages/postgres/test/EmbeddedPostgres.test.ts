@@ -16,7 +16,8 @@ import {
   readFileSync,
   rmSync,
   statSync,
-  symlinkSync
+  symlinkSync,
+  writeFileSync
 } from "node:fs"
 import { createRequire } from "node:module"
 import { tmpdir } from "node:os"
@@ -288,6 +289,21 @@ describe("EmbeddedPostgres", () => {
       const error = yield* Effect.flip(serve({ folder: checkout, env: { TMPDIR: base } }))
       assert.include(error.message, "StartFailed: initdb failed:")
       assert.deepStrictEqual(readdirSync(base), [])
+    })
+  )
+
+  it.live("takes the first line of its owner alone, and fails on one that is no report", () =>
+    Effect.gen(function* () {
+      const checkout = yield* makeCheckout(0o755)
+      const supervisor = join(checkout, "src/internal/supervisor.ts")
+      const source = readFileSync(supervisor, "utf8")
+      const line = "`${JSON.stringify(message)}\\n`"
+      assert.include(source, line)
+      writeFileSync(supervisor, source.replace(line, "`${JSON.stringify(message)}\\nanother line\\n`"))
+      yield* Effect.scoped(Effect.tap(serve({ folder: checkout }), ({ server }) => assertAnswers(server.url)))
+      writeFileSync(supervisor, source.replace(line, '"no report\\n"'))
+      const error = yield* Effect.flip(serve({ folder: checkout }))
+      assert.include(error.message, "StartFailed: The process that owns the server said: no report")
     })
   )
 

@@ -589,7 +589,8 @@ layer(World.layer(), { excludeTestServices: true })("preparing", (it) => {
       assert.deepStrictEqual(yield* evict({ copy, scan }), {
         _tag: "Kept",
         because: { _tag: "ChangedMeanwhile", what: "ActiveRun, RecentlyUsed" },
-        undone: false
+        undone: false,
+        stuck: false
       })
       assert.strictEqual(Fs.statSync(yield* pathOf(copy)).ino, inode)
     })

@@ -1,7 +1,7 @@
 /** Opens what the commands work on, the database and the instance, from flags or the environment. */
 import * as PgClient from "@effect/sql-pg/PgClient"
 import { DatabaseClock, DatabaseError, Holds, HostSchema, Journal, Transactions } from "@reclaim/db"
-import { InstanceRoots, PosixFileSystem } from "@reclaim/fs"
+import { InstanceRoots } from "@reclaim/fs"
 import { Config, Effect, Layer, Option, Path, Redacted } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import { BadUsage, DatabaseUnreachable } from "./failure.ts"
@@ -81,14 +81,8 @@ const instance = Effect.gen(function* () {
     return yield* new BadUsage({ message: "no instance given: use --instance DIR or set RECLAIM_INSTANCE" })
   }
   const path = yield* Path.Path
-  const sessions = yield* Config.option(Config.String("PAPERCLIP_RUNNER_STATE_DIR"))
-  return {
-    instance: path.resolve(given.value),
-    ...(Option.isSome(sessions) ? { sessions: path.resolve(sessions.value) } : {})
-  }
+  return { instance: path.resolve(given.value) }
 })
 
 /** The folders of the instance. */
-export const layerRoots = Layer.unwrap(Effect.map(instance, InstanceRoots.layer)).pipe(
-  Layer.provide(PosixFileSystem.layer)
-)
+export const layerRoots = Layer.unwrap(Effect.map(instance, InstanceRoots.layerFromEnv))

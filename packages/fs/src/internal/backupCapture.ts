@@ -9,12 +9,12 @@ import { DateTime, Effect, Option, Result, Schema, Semaphore, Stream } from "eff
 import * as NodePath from "node:path"
 import type { Captured, CaptureOptions, Identity, Moved, Source } from "../BackupStore.ts"
 import { type BytePath, join, show } from "../BytePath.ts"
-import { type FileError, make as fileError } from "../FileError.ts"
+import { type FileError, hasCode, make as fileError } from "../FileError.ts"
 import type { InstanceRoots } from "../InstanceRoots.ts"
 import type { PosixFileSystem } from "../PosixFileSystem.ts"
 import type { Trees } from "../Trees.ts"
 import { RefusedSource } from "./backupErrors.ts"
-import { type BackupMoves, isCode } from "./backupMoves.ts"
+import type { BackupMoves } from "./backupMoves.ts"
 import * as BackupNames from "./backupNames.ts"
 import * as FaultPoints from "./faultPoints.ts"
 import { ensureFolders, folderInfo, requireFolders } from "./folders.ts"
@@ -45,7 +45,7 @@ export const make = Effect.fnUntraced(function* (options: {
     const path = NodePath.resolve(source.path)
     const info = yield* posix
       .lstat(path)
-      .pipe(Effect.catchIf(isCode("ENOENT", "ENOTDIR"), () => Effect.fail(refuse("it does not exist"))))
+      .pipe(Effect.catchIf(hasCode("ENOENT", "ENOTDIR"), () => Effect.fail(refuse("it does not exist"))))
     if (info.kind === "symlink") return yield* refuse("it is a link")
     if (info.kind !== "directory") return yield* refuse("it is no folder")
     const real = `${yield* posix.realPath(path)}/`
@@ -102,7 +102,7 @@ export const make = Effect.fnUntraced(function* (options: {
       ),
       Stream.runCollect,
       // No plugins, or they went away: nothing of them is left out. A link is copied as one.
-      Effect.catchIf(isCode("ENOENT", "ENOTDIR", "ELOOP"), () => Effect.succeed([]))
+      Effect.catchIf(hasCode("ENOENT", "ENOTDIR", "ELOOP"), () => Effect.succeed([]))
     )
   }
 
@@ -154,7 +154,7 @@ export const make = Effect.fnUntraced(function* (options: {
   const exists = (path: string) =>
     folderInfo(posix, "lstat", path).pipe(
       Effect.as(true),
-      Effect.catchIf(isCode("ENOENT"), () => Effect.succeed(false))
+      Effect.catchIf(hasCode("ENOENT"), () => Effect.succeed(false))
     )
 
   /** Gives the new backup its name; what is no longer needed is in the result. */
@@ -169,7 +169,7 @@ export const make = Effect.fnUntraced(function* (options: {
         posix.rename(from, to).pipe(
           Effect.tap(() => Effect.sync(() => undone.unshift(Effect.asVoid(moves.moveTo(scope, to, which))))),
           Effect.as(true),
-          Effect.catchIf(isCode("ENOENT"), () => Effect.succeed(false))
+          Effect.catchIf(hasCode("ENOENT"), () => Effect.succeed(false))
         )
       return Effect.gen(function* () {
         yield* FaultPoints.captureBeforeSwap

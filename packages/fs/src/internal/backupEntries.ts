@@ -2,11 +2,12 @@
 import { BackupManifest, type BackupReason, ControlPlaneState, Ids } from "@reclaim/core"
 import { Effect, Option, Result, Stream } from "effect"
 import type { Backup, ControlPlane, Leftover, LeftoverKind, ScopeEntry, ScopeState } from "../BackupStore.ts"
-import { type BytePath, join, show, text } from "../BytePath.ts"
-import type { FileError } from "../FileError.ts"
+import { join, text } from "../BytePath.ts"
+import { type FileError, hasCode } from "../FileError.ts"
 import type { EntryInfo, PosixFileSystem } from "../PosixFileSystem.ts"
 import * as BackupNames from "./backupNames.ts"
 import { folderInfo } from "./folders.ts"
+import { notAFolder, unexpected, unreadable } from "./obstacles.ts"
 import { smallest } from "./position.ts"
 
 type Posix = PosixFileSystem["Service"]
@@ -16,30 +17,7 @@ const defaultWindow = 4096
 // 100: enough to see what is wrong with a folder that holds thousands of foreign names.
 const maxObstacles = 100
 
-const nouns: Record<Exclude<EntryInfo["kind"], "directory">, string> = {
-  file: "a file",
-  symlink: "a link",
-  fifo: "a FIFO",
-  socket: "a socket",
-  device: "a device"
-}
-
-const unexpected = (what: string, path: BytePath): BackupReason.Obstacle => ({
-  _tag: "Unexpected",
-  what,
-  path: show(path)
-})
-
-const notAFolder = (kind: Exclude<EntryInfo["kind"], "directory">, path: BytePath) =>
-  unexpected(`${nouns[kind]} where a folder belongs`, path)
-
-const unreadable = (error: FileError): BackupReason.Obstacle => ({
-  _tag: "Unreadable",
-  code: error.code,
-  path: error.path
-})
-
-const vanished = (error: FileError) => error.code === "ENOENT"
+const vanished = hasCode("ENOENT")
 
 const scopeOf = (name: string): Ids.ScopeId => Ids.ScopeId.make(name)
 
@@ -184,14 +162,17 @@ export const inspect = Effect.fnUntraced(function* (posix: Posix, sessions: stri
       return Option.none<Backup>()
     }
     const info = found.success
-    let wrong: string | undefined
-    if (info.kind !== "directory") wrong = `${nouns[info.kind]} where a folder belongs`
-    else if (!isOurs(info)) wrong = "another file system"
-    if (wrong !== undefined) object(unexpected(wrong, at))
+    const obstacle =
+      info.kind !== "directory"
+        ? notAFolder(info.kind, at)
+        : isOurs(info)
+          ? undefined
+          : unexpected("another file system", at)
+    if (obstacle !== undefined) object(obstacle)
     const manifest =
-      wrong === undefined
+      obstacle === undefined
         ? yield* readManifest(posix, at)
-        : Result.fail(new BackupManifest.UnreadableManifest({ detail: wrong }))
+        : Result.fail(new BackupManifest.UnreadableManifest({ detail: obstacle.what }))
     return Option.some<Backup>({ scope, name, path: at, info, manifest })
   })
 

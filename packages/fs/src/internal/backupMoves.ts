@@ -2,16 +2,11 @@
 import type { Ids } from "@reclaim/core"
 import { Effect, Option } from "effect"
 import type { LeftoverKind, LeftoverRef, Moved, MoveBack } from "../BackupStore.ts"
-import { type FileError, make as fileError } from "../FileError.ts"
+import { type FileError, hasCode, make as fileError } from "../FileError.ts"
 import type { PosixFileSystem } from "../PosixFileSystem.ts"
 import type { Trees } from "../Trees.ts"
 import * as BackupNames from "./backupNames.ts"
 import { folderInfo, requireFolders } from "./folders.ts"
-
-export const isCode =
-  (...codes: ReadonlyArray<string>) =>
-  (error: FileError) =>
-    codes.includes(error.code)
 
 export const make = (options: {
   readonly posix: PosixFileSystem["Service"]
@@ -55,17 +50,17 @@ export const make = (options: {
       const target = `${folder}/${which}`
       const free = yield* posix.lstat(target).pipe(
         Effect.as(false),
-        Effect.catchIf(isCode("ENOENT"), () => Effect.succeed(true))
+        Effect.catchIf(hasCode("ENOENT"), () => Effect.succeed(true))
       )
       if (!free) return "taken" as const
       // A backup that is published just now is not replaced: the kernel refuses a folder that is not empty.
       return yield* posix.rename(from, target).pipe(
         Effect.as("moved" as const),
-        Effect.catchIf(isCode("ENOTEMPTY", "EEXIST", "ENOTDIR"), () => Effect.succeed("taken" as const))
+        Effect.catchIf(hasCode("ENOTEMPTY", "EEXIST", "ENOTDIR"), () => Effect.succeed("taken" as const))
       )
     },
     (effect): Effect.Effect<MoveBack, FileError> =>
-      Effect.catchIf(effect, isCode("ENOENT"), () => Effect.succeed("gone" as const))
+      Effect.catchIf(effect, hasCode("ENOENT"), () => Effect.succeed("gone" as const))
   )
 
   /** To `.expired-*`; none when it is gone. */
@@ -75,7 +70,7 @@ export const make = (options: {
   ): Effect.Effect<Option.Option<Moved<"Expired">>, FileError> =>
     move(scope, from, "Expired").pipe(
       Effect.map(({ kind, name, path }) => Option.some<Moved<"Expired">>({ scope, kind, name, path })),
-      Effect.catchIf(isCode("ENOENT"), () => Effect.succeedNone)
+      Effect.catchIf(hasCode("ENOENT"), () => Effect.succeedNone)
     )
 
   /** Deletes what is expired; what stays is left to a sweep. */

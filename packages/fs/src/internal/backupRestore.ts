@@ -5,12 +5,12 @@ import { randomUUID } from "node:crypto"
 import * as NodePath from "node:path"
 import type { Restored, Verification } from "../BackupStore.ts"
 import { text } from "../BytePath.ts"
-import type { FileError } from "../FileError.ts"
+import { type FileError, hasCode } from "../FileError.ts"
 import type { EntryInfo, PosixFileSystem } from "../PosixFileSystem.ts"
 import type { TreeDigest, Trees } from "../Trees.ts"
 import { readManifest } from "./backupEntries.ts"
 import { RefusedTarget, RestoreFailed } from "./backupErrors.ts"
-import { type BackupMoves, isCode } from "./backupMoves.ts"
+import type { BackupMoves } from "./backupMoves.ts"
 import * as BackupNames from "./backupNames.ts"
 import * as FaultPoints from "./faultPoints.ts"
 import { folderInfo } from "./folders.ts"
@@ -32,10 +32,23 @@ export const make = (options: {
 }) => {
   const { moves, posix, trees } = options
 
-  const damage = (directory: BackupManifest.Directory, found: TreeDigest): string | undefined => {
-    if (found.sha256 === directory.sha256 && found.bytes === BigInt(directory.bytes)) return undefined
-    return `${directory.name} is not what its manifest says`
-  }
+  const same = (directory: BackupManifest.Directory, found: TreeDigest) =>
+    found.sha256 === directory.sha256 && found.bytes === BigInt(directory.bytes)
+
+  /** The bytes of a directory that is at `path`; none when it is not what its manifest says. */
+  const compare = Effect.fnUntraced(function* (
+    directory: BackupManifest.Directory,
+    path: string,
+    found: TreeDigest
+  ) {
+    if (same(directory, found)) return Option.some(found.bytes)
+    if (found.bytes !== BigInt(directory.bytes)) return Option.none()
+    // A backup of the host's own: the host sorts in its locale, which is this process's if it is the host.
+    const again = yield* trees.digest(path, { order: "locale" })
+    return same(directory, again) ? Option.some(again.bytes) : Option.none()
+  })
+
+  const damage = ({ name }: BackupManifest.Directory) => `${name} is not what its manifest says`
 
   const verify = Effect.fn("BackupStore.verify")(function* (
     path: string,
@@ -44,7 +57,10 @@ export const make = (options: {
     yield* folderInfo(posix, "digest", path)
     let bytes = 0n
     for (const directory of manifest.directories) {
-      const found = yield* Effect.result(trees.digest(`${path}/${directory.name}`))
+      const at = `${path}/${directory.name}`
+      const found = yield* Effect.result(
+        Effect.flatMap(trees.digest(at), (digest) => compare(directory, at, digest))
+      )
       if (Result.isFailure(found)) {
         const { code, message } = found.failure
         // What is missing or of another kind was never written so; anything else may pass.
@@ -53,9 +69,8 @@ export const make = (options: {
         }
         return yield* found.failure
       }
-      const detail = damage(directory, found.success)
-      if (detail !== undefined) return { _tag: "Damaged", detail }
-      bytes += found.success.bytes
+      if (Option.isNone(found.success)) return { _tag: "Damaged", detail: damage(directory) }
+      bytes += found.success.value
     }
     return { _tag: "Verified", bytes }
   })
@@ -68,19 +83,16 @@ export const make = (options: {
     const parent = yield* posix
       .realPath(NodePath.dirname(path))
       .pipe(
-        Effect.catchIf(isCode("ENOENT", "ENOTDIR"), () => Effect.fail(refuse("its folder does not exist")))
+        Effect.catchIf(hasCode("ENOENT", "ENOTDIR"), () => Effect.fail(refuse("its folder does not exist")))
       )
     const real = NodePath.join(parent, NodePath.basename(path))
     if (`${real}/`.startsWith(`${moves.pathOf(scope)}/`)) {
       return yield* refuse("it lies in the backups of the session")
     }
     const info = yield* posix.lstat(real).pipe(
-      Effect.catchIf(isCode("ENOTDIR"), () => Effect.fail(refuse("its folder does not exist"))),
+      Effect.catchIf(hasCode("ENOTDIR"), () => Effect.fail(refuse("its folder does not exist"))),
       Effect.asSome,
-      Effect.catchIf(
-        (error) => error._tag === "FileError" && error.code === "ENOENT",
-        () => Effect.succeedNone
-      )
+      Effect.catchIf(hasCode("ENOENT"), () => Effect.succeedNone)
     )
     if (Option.isNone(info)) return { path: real, parent, mode: 0o700 }
     if (info.value.kind === "symlink") return yield* refuse("it is a link")
@@ -100,7 +112,7 @@ export const make = (options: {
         const path = `${folder}/${name}`
         return posix.lstat(path).pipe(
           Effect.map((info) => Option.some<Candidate>({ from, name, path, info })),
-          Effect.catchIf(isCode("ENOENT"), () => Effect.succeedNone)
+          Effect.catchIf(hasCode("ENOENT"), () => Effect.succeedNone)
         )
       }
       const leaving = yield* posix.names(folder).pipe(
@@ -117,7 +129,7 @@ export const make = (options: {
         leaving: leaving.flatMap(Option.toArray)
       }
     },
-    Effect.catchIf(isCode("ENOENT"), () => Effect.succeed({ named: [], leaving: [] }))
+    Effect.catchIf(hasCode("ENOENT"), () => Effect.succeed({ named: [], leaving: [] }))
   )
 
   type Attempt =
@@ -135,15 +147,15 @@ export const make = (options: {
     if (Result.isFailure(manifest)) return failed(manifest.failure.detail)
     let bytes = 0n
     for (const directory of manifest.success.directories) {
+      const at = `${staging}/${directory.name}`
       const copied = yield* Effect.result(
-        trees.copy(`${candidate.path}/${directory.name}`, `${staging}/${directory.name}`, {
-          live: false
-        })
+        Effect.flatMap(trees.copy(`${candidate.path}/${directory.name}`, at, { live: false }), (digest) =>
+          compare(directory, at, digest)
+        )
       )
       if (Result.isFailure(copied)) return failed(copied.failure.message)
-      const detail = damage(directory, copied.success)
-      if (detail !== undefined) return failed(detail)
-      bytes += copied.success.bytes
+      if (Option.isNone(copied.success)) return failed(damage(directory))
+      bytes += copied.success.value
       yield* FaultPoints.backupRestoreAfterDirectory
     }
     return { _tag: "Staged", bytes }
@@ -191,7 +203,7 @@ export const make = (options: {
       yield* posix
         .rename(staging, target.path)
         .pipe(
-          Effect.catchIf(isCode("ENOTEMPTY", "EEXIST", "ENOTDIR"), () =>
+          Effect.catchIf(hasCode("ENOTEMPTY", "EEXIST", "ENOTDIR"), () =>
             Effect.fail(new RefusedTarget({ path: request.target, detail: "something else took its place" }))
           )
         )

@@ -3,8 +3,8 @@
  *
  * **Details**
  *
- * A tree is visited depth first, the names of each folder in the order of the default locale, and one
- * running SHA-256 takes everything as it is written: the digest is that of the copy, not of what was read
+ * A tree is visited depth first, the names of each folder in the order of English, whatever the locale of the
+ * process, and one running SHA-256 takes everything as it is written: the digest is that of the copy, not of what was read
  * some time before or after.
  *
  * The source may be in use. A file is copied, and then looked at again; when it changed it is copied anew. A
@@ -12,10 +12,11 @@
  * copied anew. Databases of SQLite are copied together with their side files. All of this is bounded, and
  * then the copy fails: half a truth is worse than the backup before.
  */
+import type { CopyComparison } from "@reclaim/core"
 import { createHash, type Hash } from "node:crypto"
 import type { BigIntStats } from "node:fs"
 import type { Environment, Folder } from "./treeEngine.ts"
-import { askSize, type CopyResult, type EntryKind, type SyncResult } from "./treeProtocol.ts"
+import { askSize, type CopyResult, type SyncResult } from "./treeProtocol.ts"
 
 /** What the engine around this one lends. */
 export interface Ground {
@@ -25,7 +26,7 @@ export interface Ground {
   readonly descriptors: string | undefined
   readonly error: (operation: string, path: string, code: string) => Error
   readonly forEachEntry: (folder: Folder, each: (entry: { readonly name: string }) => boolean) => void
-  readonly kindOf: (stat: BigIntStats) => EntryKind
+  readonly kindOf: (stat: BigIntStats) => CopyComparison.EntryKind
   readonly lstat: (path: string) => BigIntStats | undefined
   readonly maxDepth: number
   readonly mountsBelow: (root: Folder, rootPath: string) => ReadonlySet<string>
@@ -40,7 +41,7 @@ export interface Ground {
   readonly walk: (
     operation: string,
     rootPath: string,
-    visit: (path: string, address: string, stat: BigIntStats, kind: EntryKind) => void
+    visit: (path: string, address: string, stat: BigIntStats, kind: CopyComparison.EntryKind) => void
   ) => void
   readonly unchanged: (left: BigIntStats, right: BigIntStats) => boolean
 }
@@ -67,9 +68,18 @@ const database = /\.(?:db|sqlite3?)$/i
 /** What SQLite keeps beside a database: together they are one state. */
 const sideFiles = ["-journal", "-shm", "-wal"]
 
-/** In the default locale, as the readers of the digest sort; names that are no text come last. */
-const sorted = (names: ReadonlyArray<string>, text: Ground["text"]): ReadonlyArray<string> => {
-  const { compare } = new Intl.Collator()
+/**
+ * The order of the names in a digest: of English, in which everything is written, or of the process's locale,
+ * in which a host may have written.
+ */
+export type Order = "written" | "locale"
+
+/** As the readers of the digest sort; names that are no text come last. */
+const sorted = (
+  names: ReadonlyArray<string>,
+  text: Ground["text"],
+  { compare }: Intl.Collator
+): ReadonlyArray<string> => {
   const keyed = names.map((name) => ({ name, text: text(name) }))
   const byBytes = (left: string, right: string) => (left < right ? -1 : left > right ? 1 : 0)
   return keyed
@@ -111,8 +121,10 @@ export const make = (environment: Environment, ground: Ground) => {
     operation: string,
     rootPath: string,
     targetPath: string | null,
-    options: CopyOptions
+    options: CopyOptions,
+    order: Order
   ): CopyResult => {
+    const collator = new Intl.Collator(order === "written" ? "en" : undefined)
     let running: Hash = createHash("sha256")
     let bytes = 0n
     let entries = 0
@@ -424,7 +436,11 @@ export const make = (environment: Environment, ground: Ground) => {
       // A side file may have come or gone since the folder was listed.
       const withoutSides = (names: ReadonlyArray<string>) => names.filter((name) => !grouped.has(name))
       const alone = withoutSides(listed)
-      const names = sorted(groups.size === 0 ? alone : [...new Set([...alone, ...groups.keys()])], text)
+      const names = sorted(
+        groups.size === 0 ? alone : [...new Set([...alone, ...groups.keys()])],
+        text,
+        collator
+      )
       if (names.length === 0) feed(`directory:${relative.slice(0, -1)}\0`)
       for (const name of names) {
         step()
@@ -511,9 +527,10 @@ export const make = (environment: Environment, ground: Ground) => {
   return {
     /** Copies a tree to a name that nothing has yet. What was written stays when it fails. */
     copy: (rootPath: string, targetPath: string, options: CopyOptions) =>
-      transfer("copy", rootPath, targetPath, options),
+      transfer("copy", rootPath, targetPath, options, "written"),
     /** The digest that a copy of a tree would have. */
-    digestTree: (rootPath: string) => transfer("digest", rootPath, null, { live: false, omits: null }),
+    digestTree: (rootPath: string, order: Order = "written") =>
+      transfer("digest", rootPath, null, { live: false, omits: null }, order),
     /**
      * Forces every `parts`-th entry of a tree to the disk, from the `part`-th on. Tasks that do this at once
      * share the commits of the file system's journal, which one after the other would wait for.

@@ -1,7 +1,7 @@
 /** Looks at the folders that lead to a copy, one by one, so that a link in their place is an error. */
 import { Effect } from "effect"
 import type { BytePath } from "../BytePath.ts"
-import { type FileError, make as fileError } from "../FileError.ts"
+import { type FileError, hasCode, make as fileError } from "../FileError.ts"
 import type { EntryInfo, PosixFileSystem } from "../PosixFileSystem.ts"
 
 type Posix = PosixFileSystem["Service"]
@@ -44,17 +44,11 @@ export const ensureFolders = Effect.fnUntraced(function* (
   names: ReadonlyArray<string>
 ) {
   const ensure = (path: string) =>
-    Effect.catchIf(
-      folderInfo(posix, operation, path),
-      (error) => error.code === "ENOENT",
-      () =>
-        posix.makeDirectory(path, 0o755).pipe(
-          Effect.catchIf(
-            (error) => error.code === "EEXIST",
-            () => Effect.void
-          ),
-          Effect.andThen(folderInfo(posix, operation, path))
-        )
+    Effect.catchIf(folderInfo(posix, operation, path), hasCode("ENOENT"), () =>
+      posix.makeDirectory(path, 0o755).pipe(
+        Effect.catchIf(hasCode("EEXIST"), () => Effect.void),
+        Effect.andThen(folderInfo(posix, operation, path))
+      )
     )
   let path = root
   yield* ensure(path)

@@ -19,6 +19,9 @@ export const encodeName = (name: Uint8Array): string => {
 /** Sorts after everything below a folder whose position ends with a slash. */
 export const last = "~~"
 
+/** Sorts after every name in a folder, and before `last`. */
+export const afterNames = "~g"
+
 /**
  * Keeps the smallest keys of a listing of any length, in memory for twice as many as asked for.
  */

@@ -9,10 +9,11 @@ import { Ids, VersionName, type VersionReason } from "@reclaim/core"
 import { Effect, Option, Stream } from "effect"
 import { type BytePath, bytes, join, show } from "../BytePath.ts"
 import * as AccessRecords from "../AccessRecords.ts"
-import type { FileError } from "../FileError.ts"
+import { type FileError, hasCode } from "../FileError.ts"
 import type { EntryInfo, PosixFileSystem } from "../PosixFileSystem.ts"
 import type { StoreEntry } from "../VersionStore.ts"
-import { encodeName, last, smallest } from "./position.ts"
+import { notAFolder, unexpected, unreadable } from "./obstacles.ts"
+import { afterNames, encodeName, last, smallest } from "./position.ts"
 
 // 4096 names of under 100 bytes at each of three levels: about a megabyte.
 const defaultWindow = 4096
@@ -35,30 +36,7 @@ type Place =
   | { readonly _tag: "Folder"; readonly info: EntryInfo }
   | { readonly _tag: "Obstacle"; readonly reason: VersionReason.Obstacle }
 
-const nouns: Record<Exclude<EntryInfo["kind"], "directory">, string> = {
-  file: "a file",
-  symlink: "a link",
-  fifo: "a FIFO",
-  socket: "a socket",
-  device: "a device"
-}
-
-const unexpected = (what: string, path: BytePath): VersionReason.Obstacle => ({
-  _tag: "Unexpected",
-  what,
-  path: show(path)
-})
-
-const notAFolder = (kind: Exclude<EntryInfo["kind"], "directory">, path: BytePath) =>
-  unexpected(`${nouns[kind]} where a folder belongs`, path)
-
-const unreadable = (error: FileError): VersionReason.Obstacle => ({
-  _tag: "Unreadable",
-  code: error.code,
-  path: error.path
-})
-
-const vanished = (error: FileError) => error.code === "ENOENT"
+const vanished = hasCode("ENOENT")
 
 const parseId = <Id>(parse: (input: string) => Option.Option<Id>, name: Uint8Array): Option.Option<Id> =>
   parse(Buffer.from(name).toString("latin1"))
@@ -231,12 +209,8 @@ export const make = (options: {
         Stream.changesWith((left, right) => left.key === right.key),
         Stream.mapEffect(entry, { concurrency: lookahead }),
         Stream.flatMap((found) => Stream.fromIterable(Option.toArray(found))),
-        Stream.catch((error) =>
-          // A folder whose names cannot be read holds nothing that is known.
-          after < base
-            ? Stream.succeed<StoreEntry>(obstacle(base, folder, unreadable(error)))
-            : Stream.fail(error)
-        )
+        // The rest of a folder whose names cannot be read is not known; what comes after it is.
+        Stream.catch((error) => known(obstacle(base + afterNames, folder, unreadable(error))))
       )
 
       const end = Stream.fromEffect(
@@ -324,9 +298,7 @@ export const make = (options: {
           const path = join(versions, name)
           return obstacle(base + key, path, unexpected("a name that is no id", path))
         }),
-        Stream.catch((error) =>
-          after < base ? obstacle(base, versions, unreadable(error)) : Stream.fail(error)
-        )
+        Stream.catch((error) => obstacle(base + afterNames, versions, unreadable(error)))
       )
       return Stream.concat(accessObstacle, skillNames)
     }).pipe(Stream.unwrap)

@@ -12,17 +12,11 @@
  */
 import type * as NodeFs from "node:fs"
 import type { BigIntStats, Dir, Dirent, StatsBase } from "node:fs"
+import type { CopyComparison } from "@reclaim/core"
 import { createHash, hash, randomBytes } from "node:crypto"
+import type { EntryInfo } from "../PosixFileSystem.ts"
+import type { Removal, TreeScan, Usage } from "../Trees.ts"
 import * as CopyEngine from "./copyEngine.ts"
-import type {
-  EntryKind,
-  RemovalFailure,
-  RemovalResult,
-  ScannedEntry,
-  ScanResult,
-  StatInfo,
-  UsageResult
-} from "./treeProtocol.ts"
 
 /** The system calls that the engine makes. A test replaces single ones. */
 export type Calls = Pick<
@@ -57,7 +51,7 @@ export interface Environment {
   /** Called between two entries and between two reads of a long file; may block. */
   readonly breathe: () => void
   /** Takes one entry of a scan; may block. */
-  readonly emit: (entry: ScannedEntry) => void
+  readonly emit: (entry: CopyComparison.DiskEntry) => void
   /** Blocks the thread for a moment; ends early when the task is cancelled. */
   readonly pause: (milliseconds: number) => void
   /** Nanoseconds on the monotonic clock. */
@@ -125,7 +119,7 @@ const escape = (character: string) => `\\x${character.charCodeAt(0).toString(16)
 export const show = (path: string): string =>
   text(path)?.replace(/\p{Cc}/gu, escape) ?? path.replace(/[^\u0020-\u007e]/g, escape)
 
-export const kindOf = (stat: StatsBase<number> | StatsBase<bigint>): EntryKind =>
+export const kindOf = (stat: StatsBase<number> | StatsBase<bigint>): CopyComparison.EntryKind =>
   stat.isFile()
     ? "file"
     : stat.isDirectory()
@@ -138,7 +132,7 @@ export const kindOf = (stat: StatsBase<number> | StatsBase<bigint>): EntryKind =
             ? "socket"
             : "device"
 
-export const statInfo = (stat: BigIntStats): StatInfo => ({
+export const statInfo = (stat: BigIntStats): EntryInfo => ({
   kind: kindOf(stat),
   dev: stat.dev,
   ino: stat.ino,
@@ -151,7 +145,7 @@ export const statInfo = (stat: BigIntStats): StatInfo => ({
   birthtimeNs: stat.birthtimeNs
 })
 
-const kindByte: Record<EntryKind, number> = {
+const kindByte: Record<CopyComparison.EntryKind, number> = {
   file: 1,
   directory: 2,
   symlink: 3,
@@ -189,7 +183,7 @@ const makeSum = () => {
 
 const record = Buffer.alloc(64)
 
-const describe = (path: string, stat: BigIntStats, kind: EntryKind): Buffer => {
+const describe = (path: string, stat: BigIntStats, kind: CopyComparison.EntryKind): Buffer => {
   record.writeBigUInt64LE(BigInt.asUintN(64, stat.dev), 0)
   record.writeBigUInt64LE(BigInt.asUintN(64, stat.ino), 8)
   record.writeBigUInt64LE(BigInt.asUintN(64, stat.size), 16)
@@ -381,7 +375,7 @@ export const make = (environment: Environment) => {
   const walk = (
     operation: string,
     rootPath: string,
-    visit: (path: string, address: string, stat: BigIntStats, kind: EntryKind) => void
+    visit: (path: string, address: string, stat: BigIntStats, kind: CopyComparison.EntryKind) => void
   ): Folder => {
     const root = openRoot(operation, rootPath)
     const into = (folder: Folder, relative: string, depth: number): void => {
@@ -440,7 +434,7 @@ export const make = (environment: Environment) => {
     // the map with the last one.
     const partial = new Map<string, { readonly blocks: bigint; left: bigint }>()
     return {
-      add: (stat: BigIntStats, kind: EntryKind) => {
+      add: (stat: BigIntStats, kind: CopyComparison.EntryKind) => {
         entries += 1
         if (kind !== "directory" && stat.nlink > 1n) {
           const key = `${stat.dev}:${stat.ino}`
@@ -459,7 +453,7 @@ export const make = (environment: Environment) => {
         apparent += stat.size
         allocated += stat.blocks
       },
-      finish: (top: BigIntStats): UsageResult => ({
+      finish: (top: BigIntStats): Usage => ({
         apparentBytes: apparent + top.size,
         allocatedBytes: (allocated + top.blocks) * 512n,
         sharedBytes: shared * 512n,
@@ -468,7 +462,7 @@ export const make = (environment: Environment) => {
     }
   }
 
-  const usage = (rootPath: string): UsageResult => {
+  const usage = (rootPath: string): Usage => {
     const figures = makeUsage()
     const root = walk("usage", rootPath, (_path, _address, stat, kind) => figures.add(stat, kind))
     return figures.finish(root.stat)
@@ -477,7 +471,7 @@ export const make = (environment: Environment) => {
   const scan = (
     rootPath: string,
     options: { readonly digests: boolean; readonly entries: boolean }
-  ): ScanResult => {
+  ): TreeScan => {
     const figures = makeUsage()
     const sum = makeSum()
     const root = walk("scan", rootPath, (path, address, stat, kind) => {
@@ -510,23 +504,29 @@ export const make = (environment: Environment) => {
   const remove = (
     rootPath: string,
     options: { readonly deadline: bigint | null; readonly maxEntries: number | null }
-  ): RemovalResult => {
+  ): Removal => {
     let removed = 0
     let reclaimed = 0n
-    let failures: Array<RemovalFailure> = []
+    let failures: Array<Removal["failures"][number]> = []
     let failureCount = 0
     let budget = retryBudget
     let hoisted = 0
     let stopped = false
+    /** The deadline kept something from being tried, or from being tried again. */
+    let late = false
 
+    const isLate = (): boolean => {
+      if (options.deadline === null || now() < options.deadline) return false
+      late = true
+      return true
+    }
     /** The first entry goes even when the time is up, so that a tree shrinks with every call. */
     const stop = (): boolean => {
       if (stopped) return true
       step()
       stopped =
         (removed > 0 || failureCount > 0) &&
-        ((options.deadline !== null && now() >= options.deadline) ||
-          (options.maxEntries !== null && removed >= options.maxEntries))
+        (isLate() || (options.maxEntries !== null && removed >= options.maxEntries))
       return stopped
     }
     const fail = (path: string, cause: unknown) => {
@@ -541,7 +541,7 @@ export const make = (environment: Environment) => {
     const passing = new Set(["EBUSY", "ENOTEMPTY", "EEXIST", "EMFILE", "ENFILE"])
     /** True when the call is worth another try. */
     const again = (cause: unknown): boolean => {
-      if (!passing.has(codeOf(cause)) || budget === 0 || stop()) return false
+      if (!passing.has(codeOf(cause)) || budget === 0 || stop() || isLate()) return false
       budget -= 1
       pause(retryPause)
       return true
@@ -657,8 +657,9 @@ export const make = (environment: Environment) => {
         return !stopped
       })
 
-    const result = (complete: boolean): RemovalResult => ({
+    const result = (complete: boolean): Removal => ({
       complete,
+      stopped: late && !complete,
       removedEntries: removed,
       reclaimedBytes: reclaimed,
       failures,
@@ -675,11 +676,19 @@ export const make = (environment: Environment) => {
       failureCount = 0
       hoisted = 0
       const removedBefore = removed
-      const root = attemptAt(
-        "remove",
-        () => show(rootPath),
-        () => retried(() => openAccessible(rootPath, rootPath, listed))
-      )
+      let root: Folder
+      try {
+        root = attemptAt(
+          "remove",
+          () => show(rootPath),
+          () => retried(() => openAccessible(rootPath, rootPath, listed))
+        )
+      } catch (cause) {
+        // What is passing is no answer: with more time there would have been another try.
+        if (!late || cause instanceof Cancelled) throw cause
+        fail(rootPath, cause)
+        return result(false)
+      }
       try {
         attemptAt(
           "remove",

@@ -1,57 +1,11 @@
 /**
- * What a worker thread is asked and what it answers. Types only: the worker is started by URL and loads
- * nothing but `node:` modules and its neighbours.
+ * What a worker thread is asked and what it answers. Of other modules only types: the worker is started by
+ * URL and loads nothing but `node:` modules and its neighbours.
  */
 
-/** One entry below the root of a tree, as `CopyComparison` of `@reclaim/core` takes it. */
-export interface ScannedEntry {
-  readonly path: string | null
-  readonly shownPath: string
-  readonly kind: EntryKind
-  readonly size: bigint
-  readonly executable: boolean
-  readonly sha256: string | null
-}
-
-export type EntryKind = "file" | "directory" | "symlink" | "fifo" | "socket" | "device"
-
-export interface StatInfo {
-  readonly kind: EntryKind
-  readonly dev: bigint
-  readonly ino: bigint
-  readonly nlink: bigint
-  readonly mode: number
-  readonly size: bigint
-  readonly blocks: bigint
-  readonly mtimeNs: bigint
-  readonly ctimeNs: bigint
-  readonly birthtimeNs: bigint
-}
-
-export interface UsageResult {
-  readonly apparentBytes: bigint
-  readonly allocatedBytes: bigint
-  readonly sharedBytes: bigint
-  readonly entries: number
-}
-
-export interface ScanResult extends UsageResult {
-  readonly fingerprint: string
-  readonly top: StatInfo
-}
-
-export interface RemovalFailure {
-  readonly path: string
-  readonly code: string
-}
-
-export interface RemovalResult {
-  readonly complete: boolean
-  readonly removedEntries: number
-  readonly reclaimedBytes: bigint
-  readonly failures: ReadonlyArray<RemovalFailure>
-  readonly failureCount: number
-}
+import type { CopyComparison } from "@reclaim/core"
+import type { Order } from "./copyEngine.ts"
+import type { Removal, TreeScan, Usage } from "../Trees.ts"
 
 export interface CopyResult {
   /** Hex, of everything in the copy. */
@@ -65,7 +19,7 @@ export interface SyncResult {
   readonly syncedEntries: number
 }
 
-export type TaskResult = ScanResult | UsageResult | RemovalResult | CopyResult | SyncResult
+export type TaskResult = TreeScan | Usage | Removal | CopyResult | SyncResult
 
 /** Paths travel as strings of one character per byte (latin1), which is lossless and cheap to join. */
 export type Task =
@@ -93,7 +47,7 @@ export type Task =
       /** Whether the thread asks what to leave out. */
       readonly asks: boolean
     }
-  | { readonly _tag: "Digest"; readonly root: string }
+  | { readonly _tag: "Digest"; readonly root: string; readonly order: Order }
   /** One of several tasks that force a tree to the disk together. */
   | { readonly _tag: "Sync"; readonly root: string; readonly part: number; readonly parts: number }
 
@@ -106,7 +60,7 @@ export interface Request {
 }
 
 export type Response =
-  | { readonly _tag: "Entries"; readonly entries: ReadonlyArray<ScannedEntry> }
+  | { readonly _tag: "Entries"; readonly entries: ReadonlyArray<CopyComparison.DiskEntry> }
   | { readonly _tag: "Paused" }
   /** Waits for `Cell.answered`. The paths are relative to the root. */
   | { readonly _tag: "Ask"; readonly paths: ReadonlyArray<string> }

@@ -1,15 +1,9 @@
 /** The entry point of a worker thread: one task at a time, answered through its port. */
+import type { CopyComparison } from "@reclaim/core"
 import * as NodeFs from "node:fs"
 import { parentPort } from "node:worker_threads"
 import { Cancelled, make, TreeError } from "./treeEngine.ts"
-import {
-  Cell,
-  chunksAhead,
-  chunkSize,
-  type Request,
-  type Response,
-  type ScannedEntry
-} from "./treeProtocol.ts"
+import { Cell, chunksAhead, chunkSize, type Request, type Response } from "./treeProtocol.ts"
 
 const port = parentPort!
 
@@ -28,7 +22,7 @@ const perform = ({ cells, task, verdicts }: Request): Response => {
   }
 
   let sent = 0
-  let chunk: Array<ScannedEntry> = []
+  let chunk: Array<CopyComparison.DiskEntry> = []
   const flush = () => {
     if (chunk.length === 0) return
     // The asking thread sets the pace, so that entries never pile up between the two.
@@ -90,7 +84,7 @@ const perform = ({ cells, task, verdicts }: Request): Response => {
         return { _tag: "Done", result: engine.copy(task.root, task.target, { live, omits }) }
       }
       case "Digest":
-        return { _tag: "Done", result: engine.digestTree(task.root) }
+        return { _tag: "Done", result: engine.digestTree(task.root, task.order) }
       case "Sync":
         return { _tag: "Done", result: engine.sync(task.root, task.part, task.parts) }
     }

@@ -1,4 +1,5 @@
 /** Runs tree tasks in a few worker threads: the one module that wraps `node:worker_threads`. */
+import type { CopyComparison } from "@reclaim/core"
 import { Effect, type Scope } from "effect"
 import { Worker } from "node:worker_threads"
 import { FileError } from "../FileError.ts"
@@ -8,13 +9,24 @@ import {
   cellCount,
   type Request,
   type Response,
-  type ScannedEntry,
   type Task,
   type TaskResult
 } from "./treeProtocol.ts"
+import { monotonic } from "./treeEngine.ts"
 
-/** Paths travel as one character per byte. */
-const shownRoot = (task: Task) => Buffer.from(task.root, "latin1").toString()
+/** A task whose thread ended, and what the thread threw. */
+const crashed = ({ _tag, root }: Task, cause: unknown): End =>
+  Effect.andThen(
+    Effect.logError("A thread that works on trees ended", cause),
+    Effect.fail(
+      new FileError({
+        operation: _tag.toLowerCase(),
+        // Paths travel as one character per byte.
+        path: Buffer.from(root, "latin1").toString(),
+        code: "EWORKER"
+      })
+    )
+  )
 
 // The sources run as they are; what is published runs from dist.
 const entryPoint = new URL(
@@ -22,13 +34,18 @@ const entryPoint = new URL(
   import.meta.url
 )
 
-interface Listener {
-  readonly onEntries?: ((entries: ReadonlyArray<ScannedEntry>) => void) | undefined
+/** Takes what a task answers. */
+export interface Listener {
+  readonly onEntries?: ((entries: ReadonlyArray<CopyComparison.DiskEntry>) => void) | undefined
   readonly onPaused?: (() => void) | undefined
   /** Decides which of some paths, of one character per byte, are left out. */
   readonly onAsk?: ((paths: ReadonlyArray<string>) => ReadonlyArray<boolean>) | undefined
-  readonly onEnd: (end: Effect.Effect<TaskResult, FileError>) => void
+  readonly onEnd: (end: End) => void
+  /** How the task ends when no thread has begun with it by an instant on the monotonic clock. */
+  readonly overdue?: { readonly at: bigint; readonly end: End } | undefined
 }
+
+type End = Effect.Effect<TaskResult, FileError>
 
 /** A task that was handed to the pool. */
 export interface Job {
@@ -41,6 +58,17 @@ export interface Job {
 interface Queued {
   readonly request: Request
   readonly listener: Listener
+  /** Rings while the task still waits. */
+  alarm?: NodeJS.Timeout | undefined
+}
+
+// 2^31 - 1 ms, 24 days: a timer with more fires at once.
+const longestTimer = 2_147_483_647
+
+/** Calls back at an instant, unless that is too far away to wait for. */
+const setAlarm = (at: bigint, ring: () => void): NodeJS.Timeout | undefined => {
+  const millis = Number(at - monotonic()) / 1e6
+  return millis > longestTimer ? undefined : setTimeout(ring, Math.max(0, Math.ceil(millis)))
 }
 
 const poke = (cells: Int32Array) => {
@@ -55,28 +83,21 @@ class Thread {
   /** What ends the task instead of its answer: the decisions of a caller can throw. */
   #defect: Effect.Effect<never> | undefined
 
-  constructor(idle: (thread: Thread) => void, dead: (thread: Thread) => void) {
+  constructor(idle: (thread: Thread) => void, dead: (thread: Thread, cause: unknown) => void) {
     this.#idle = idle
     // No flags of the host: a loader or an inspector that it was started with is none of ours.
     this.#worker = new Worker(entryPoint, { execArgv: [], name: "reclaim-trees" })
     // An idle thread keeps no process alive.
     this.#worker.unref()
     this.#worker.on("message", (response: Response) => this.#receive(response))
-    this.#worker.on("error", () => undefined)
-    this.#worker.on("exit", () => {
-      dead(this)
-      const current = this.#current
-      if (current === undefined) return
-      this.#end(
-        current,
-        Effect.fail(
-          new FileError({
-            operation: current.request.task._tag.toLowerCase(),
-            path: shownRoot(current.request.task),
-            code: "EWORKER"
-          })
-        )
-      )
+    let cause: unknown
+    this.#worker.on("error", (error) => {
+      cause = error
+    })
+    this.#worker.on("exit", (code) => {
+      cause ??= `exit code ${code}`
+      dead(this, cause)
+      if (this.#current !== undefined) this.#end(this.#current, crashed(this.#current.request.task, cause))
     })
   }
 
@@ -91,7 +112,7 @@ class Thread {
     return this.#worker.terminate()
   }
 
-  #end(queued: Queued, end: Parameters<Listener["onEnd"]>[0]): void {
+  #end(queued: Queued, end: End): void {
     const defect = this.#defect
     this.#current = undefined
     this.#defect = undefined
@@ -155,7 +176,18 @@ const start = (size: number) => {
   const next = (thread: Thread) => {
     const queued = queue.shift()
     if (queued === undefined) idle.push(thread)
-    else thread.start(queued)
+    else {
+      clearTimeout(queued.alarm)
+      thread.start(queued)
+    }
+  }
+  /** Ends a task that still waits. */
+  const withdraw = (queued: Queued, end: End) => {
+    const at = queue.indexOf(queued)
+    if (at < 0) return
+    queue.splice(at, 1)
+    clearTimeout(queued.alarm)
+    queued.listener.onEnd(end)
   }
   const submit: WorkerPool["submit"] = (task, listener) => {
     const cells = new Int32Array(new SharedArrayBuffer(cellCount * Int32Array.BYTES_PER_ELEMENT))
@@ -164,28 +196,24 @@ const start = (size: number) => {
     const free = idle.pop()
     if (free !== undefined) free.start(queued)
     else if (threads.size < size) {
-      const thread = new Thread(next, (dead) => {
+      const thread = new Thread(next, (dead, cause) => {
         threads.delete(dead)
         const at = idle.indexOf(dead)
         if (at >= 0) idle.splice(at, 1)
         // What waited for this thread must not wait for ever.
         if (queue.length > 0 && threads.size === 0) {
-          for (const { listener, request } of queue.splice(0)) {
-            listener.onEnd(
-              Effect.fail(
-                new FileError({
-                  operation: request.task._tag.toLowerCase(),
-                  path: shownRoot(request.task),
-                  code: "EWORKER"
-                })
-              )
-            )
-          }
+          for (const queued of [...queue]) withdraw(queued, crashed(queued.request.task, cause))
         }
       })
       threads.add(thread)
       thread.start(queued)
-    } else queue.push(queued)
+    } else {
+      queue.push(queued)
+      const { overdue } = listener
+      if (overdue !== undefined) {
+        queued.alarm = setAlarm(overdue.at, () => withdraw(queued, overdue.end))
+      }
+    }
     return {
       resume: () => {
         Atomics.add(cells, Cell.resumed, 1)
@@ -194,10 +222,7 @@ const start = (size: number) => {
       cancel: () => {
         Atomics.store(cells, Cell.cancelled, 1)
         poke(cells)
-        const at = queue.indexOf(queued)
-        if (at < 0) return
-        queue.splice(at, 1)
-        listener.onEnd(Effect.interrupt)
+        withdraw(queued, Effect.interrupt)
       }
     }
   }

@@ -32,6 +32,12 @@ const actions: Record<string, Effect.Effect<unknown, unknown, BackupStore.Backup
   restore: Effect.flatMap(BackupStore.BackupStore, (store) =>
     store.restore({ scope: scope(), target: `${instance}/target` })
   ),
+  verify: Effect.gen(function* () {
+    const store = yield* BackupStore.BackupStore
+    const { manifest, path } = Option.getOrThrow((yield* store.inspect(scope())).current)
+    const verification = yield* store.verify(path, yield* Effect.fromResult(manifest))
+    return verification._tag
+  }),
   retire: Effect.gen(function* () {
     const store = yield* BackupStore.BackupStore
     const { current } = yield* store.inspect(scope())
@@ -47,7 +53,7 @@ Effect.runPromise(
     Effect.provide(backupLayer(instance))
   )
 ).then(
-  () => process.stdout.write("done"),
+  (result) => process.stdout.write(action === "verify" ? String(result) : "done"),
   (error: unknown) => {
     process.stderr.write(String(error))
     process.exitCode = 1

@@ -51,11 +51,14 @@ export const captureOptions = (instance: string): BackupStore.CaptureOptions => 
 })
 
 /** The digest of a folder as the host's readers compute it, in the plainest way. */
-export const hostDigest = (root: string): { readonly sha256: string; readonly bytes: number } => {
+export const hostDigest = (
+  root: string,
+  locale?: string
+): { readonly sha256: string; readonly bytes: number } => {
   const hash = createHash("sha256")
   let bytes = 0
   const visit = (folder: string, relative: string) => {
-    const names = Fs.readdirSync(folder).toSorted((left, right) => left.localeCompare(right))
+    const names = Fs.readdirSync(folder).toSorted((left, right) => left.localeCompare(right, locale))
     if (names.length === 0) hash.update(`directory:${relative}\0`)
     for (const name of names) {
       const path = `${folder}/${name}`

@@ -1,7 +1,7 @@
 import { FaultPoint, RetentionPolicy, RetentionSettings, VersionReason } from "@reclaim/core"
-import { Journal, SkillCatalog, SkillPins, Transactions } from "@reclaim/db"
+import { DatabaseError, Journal, SkillCatalog, SkillPins, Transactions } from "@reclaim/db"
 import { AccessRecords, type CopyRef, type FileError, Trees, VersionStore } from "@reclaim/fs"
-import { Duration, Effect, Exit, Option, Schema, Scope } from "effect"
+import { Duration, Effect, Option, Result, Schema } from "effect"
 import { ServerName } from "../ServerName.ts"
 import { obstacleOf } from "./examination.ts"
 import { versionFacts } from "./facts.ts"
@@ -18,11 +18,17 @@ export interface Candidate {
 export type KeptBecause = VersionReason.VersionSkip | VersionReason.Obstacle
 
 /**
- * How an eviction ended: `trash` is the folder to delete. `undone` tells that the copy had been moved.
+ * How an eviction ended: `trash` is the folder to delete. `undone` tells that the copy had been moved and has
+ * its name again, `stuck` that it could not be moved back: a later sweep tries again.
  */
 export type Eviction =
   | { readonly _tag: "Evicted"; readonly trash: string }
-  | { readonly _tag: "Kept"; readonly because: KeptBecause; readonly undone: boolean }
+  | {
+      readonly _tag: "Kept"
+      readonly because: KeptBecause
+      readonly undone: boolean
+      readonly stuck: boolean
+    }
 
 /** Leaves the transaction without committing. */
 class Abandoned extends Schema.TaggedError<Abandoned>()("Abandoned", {
@@ -107,6 +113,7 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
   let leaving = Option.none<VersionStore.Evicting>()
   /** Whether it was moved and has its name again. */
   let undone = false
+  let stuck = false
 
   const takeBack = Effect.suspend(() => {
     const taken = leaving
@@ -119,21 +126,12 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
             Effect.sync(() => {
               undone = outcome === "moved"
             }),
-          onFailure: (error) => Effect.logError(`a copy could not be moved back: ${error.message}`)
+          onFailure: (error) => {
+            stuck = true
+            return Effect.logError(`a copy could not be moved back: ${error.message}`)
+          }
         })
     })
-  })
-
-  // A scope of its own, so that a rename that turns out to have moved something else is taken back at once,
-  // while the lock still excludes every preparation.
-  const leave = Effect.gen(function* () {
-    const moving = yield* Scope.fork(yield* Effect.scope)
-    const moved = yield* store.evict(copy, scan.top).pipe(
-      Scope.provide(moving),
-      Effect.onError((cause) => Scope.close(moving, Exit.failCause(cause)))
-    )
-    leaving = Option.some(moved)
-    return moved
   })
 
   const move = transactions.companyExclusive(
@@ -147,9 +145,11 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
       if (Duration.isGreaterThan(yield* tx.sinceLastAnswer, answerLimit)) {
         return yield* new Abandoned({ because: { _tag: "LockLost" } })
       }
-      const moved = yield* leave
+      const moved = yield* store.evict(copy, scan.top)
+      leaving = Option.some(moved)
       // From here on a failure takes the move back while the lock still excludes every preparation.
       yield* Effect.gen(function* () {
+        yield* moved.recheck
         // Who prepared although the lock was ours (it was lost, or never asked for) shows up here.
         yield* decideAgain
         yield* afterSecondLook
@@ -165,12 +165,14 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
   const settledByAnother: Eviction = {
     _tag: "Kept",
     because: changed("another process settled it"),
-    undone: false
+    undone: false,
+    stuck: false
   }
 
-  // The copy is not what was proven: somebody who had it open wrote in it. It gets its name again, or, where
-  // that is taken, is set aside; where the lock cannot be had, a later sweep settles it.
-  const putBack = (moved: VersionStore.Evicting) =>
+  // The copy is not what was proven: somebody who had it open wrote in it, or it cannot be read any more. It
+  // gets its name again, or, where that is taken, is set aside; where the lock cannot be had, a later sweep
+  // settles it.
+  const putBack = (moved: VersionStore.Evicting, because: KeptBecause) =>
     transactions.companyExclusiveWithin(
       copy.companyId,
       moveBackPatience,
@@ -178,7 +180,7 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
         undone = (yield* store.moveBack(moved)) === "moved"
         if (!undone && Option.isNone(yield* store.setAside(moved))) return settledByAnother
         yield* tell(undone ? "undone" : "set aside")
-        return { _tag: "Kept", because: changed("the contents"), undone } satisfies Eviction
+        return { _tag: "Kept", because, undone, stuck } satisfies Eviction
       })
     )
 
@@ -189,10 +191,11 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
     leaving = Option.none()
     yield* moved.confirm
     yield* afterCommit
-    const after = yield* Effect.option(trees.scan(moved.path, { digests: false }))
-    if (Option.isNone(after) || after.value.fingerprint !== scan.fingerprint) return yield* putBack(moved)
+    const after = yield* Effect.result(trees.scan(moved.path, { digests: false }))
+    if (Result.isFailure(after)) return yield* putBack(moved, obstacleOf(after.failure))
+    if (after.success.fingerprint !== scan.fingerprint) return yield* putBack(moved, changed("the contents"))
     yield* beforeTrash
-    const trash = yield* store.toTrash(moved)
+    const trash = yield* store.toTrash(moved, after.success.top)
     yield* afterTrash
     return Option.match(trash, {
       onNone: () => settledByAnother,
@@ -206,7 +209,7 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
       undone
         ? Effect.ignore(tell("undone"), { log: "Warn", message: "an undone eviction is not in the journal" })
         : Effect.void,
-      { _tag: "Kept", because, undone }
+      { _tag: "Kept", because, undone, stuck }
     )
 
   return yield* Effect.scoped(attempt).pipe(
@@ -220,7 +223,7 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
       DatabaseError: (error) =>
         keep({ _tag: "LockLost" }).pipe(
           Effect.tap(() =>
-            error.retryable || error.reason._tag === "CommitUnknown"
+            DatabaseError.isPassing(error)
               ? Effect.logWarning(`a copy stays: ${error.message}`)
               : Effect.fail(error)
           )

@@ -331,7 +331,9 @@ export const retire = Effect.fn("BackupExpiration.retire")(function* (
     yield* Effect.gen(function* () {
       for (const { info, name } of backups) {
         const which = name === "previous" ? "previous" : "current"
-        leaving.push(yield* Scope.provide(store.retire(scope, which, info), moving))
+        const moved = yield* Scope.provide(store.retire(scope, which, info), moving)
+        leaving.push(moved)
+        yield* moved.recheck
       }
       yield* afterRetire
       yield* refuse(yield* catalog.reread(ref, locked.rows))

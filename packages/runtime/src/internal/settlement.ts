@@ -35,9 +35,6 @@ export type Settlement =
   | { readonly _tag: "Settled"; readonly trash: Option.Option<string> }
   | { readonly _tag: "Kept"; readonly because: VersionReason.VersionSkip }
 
-// 5 s: the wait for a connection cannot be interrupted here, and the next sweep settles as well.
-const poolPatience = Duration.seconds(5)
-
 const beforeLook = FaultPoint.make("settle.beforeLook")
 const beforeSettle = FaultPoint.make("settle.beforeMove")
 const afterSettle = FaultPoint.make("settle.afterMove")
@@ -159,15 +156,15 @@ export const settle = Effect.fn("SkillVersionRetention.settle")(function* ({
 
   const rename = Effect.gen(function* () {
     if (move === "ToTrash") {
-      const moved = yield* store.toTrash(ref)
+      const moved = yield* store.toTrash(ref, entry.info)
       return Option.isNone(moved) ? changed : settled(Option.some(moved.value.path))
     }
     if (name._tag !== "Evicting") return changed
     const leaving = { ...ref, name }
     const done =
       move === "MoveBack"
-        ? (yield* store.moveBack(leaving)) === "moved"
-        : Option.isSome(yield* store.setAside(leaving))
+        ? (yield* store.moveBack(leaving, entry.info)) === "moved"
+        : Option.isSome(yield* store.setAside(leaving, entry.info))
     if (!done) return changed
     untold = move === "MoveBack" ? "undone" : "set aside"
     yield* tell(untold)
@@ -182,13 +179,13 @@ export const settle = Effect.fn("SkillVersionRetention.settle")(function* ({
         const nameTaken = Option.isSome(yield* store.inspect(copy))
         const still = Leftover.settle({ ...facts, nameTaken }, settings.grace)
         return still._tag === move ? yield* rename : changed
-      }),
-      { acquireTimeout: poolPatience }
+      })
     )
     .pipe(
       Effect.tap(() => afterSettle),
       Effect.uninterruptible,
       Effect.catchTags({
+        Changed: () => Effect.succeed(changed),
         CompanyBusy: () => Effect.succeed(kept({ _tag: "CompanyBusy" })),
         DatabaseError: (error: DatabaseError.DatabaseError) =>
           // Whatever name the folder has now, the next pass decides anew.

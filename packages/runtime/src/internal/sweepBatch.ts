@@ -98,8 +98,9 @@ const consider = Effect.fnUntraced(function* (batch: Batch, { copy, entry }: Jud
     batch.trash.push({ companyId: copy.companyId, path: eviction.trash })
     return
   }
-  const { because, undone } = eviction
+  const { because, stuck, undone } = eviction
   skip(batch, because)
+  if (stuck) batch.counts.errors += 1
   if (undone) batch.counts.undone += 1
   if (because._tag === "CompanyBusy") batch.busy.add(copy.companyId)
   yield* Effect.logDebug("a copy stays after all").pipe(

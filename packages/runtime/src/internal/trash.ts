@@ -49,8 +49,11 @@ export const deleteTrash = Effect.fnUntraced(function* (
         if (remaining <= 0n) return unfinished.push(folder)
         const removal = yield* trees.remove(folder, { deadline: Duration.nanos(remaining) })
         reclaimedBytes += removal.reclaimedBytes
+        // What could not go is counted when the rest has gone: in the slice that reaches the end.
+        if (removal.stopped && (removal.removedEntries > 0 || removal.failureCount === 0)) {
+          return unfinished.push(folder)
+        }
         if (removal.failureCount > 0) return yield* report(removal.failureCount, removal.failures)
-        if (!removal.complete) return unfinished.push(folder)
         // What is gone without us is somebody else's success.
         if (removal.removedEntries > 0) finished += 1
       },
