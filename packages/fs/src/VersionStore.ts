@@ -17,7 +17,7 @@
  * @since 0.1.0
  */
 import { type Ids, type Manifest, type RetentionPolicy, VersionName, type VersionReason } from "@reclaim/core"
-import { Context, Effect, Layer, Option, Ref, Schema, type Scope, Stream } from "effect"
+import { Context, Effect, Layer, Option, Ref, Schema, type Scope, Stream, Struct } from "effect"
 import { createHash, randomUUID } from "node:crypto"
 import { AccessRecords, folderName as accessFolder } from "./AccessRecords.ts"
 import { type BytePath, show } from "./BytePath.ts"
@@ -311,7 +311,7 @@ export const sameTop = (found: EntryInfo, expected: ExpectedTop): boolean =>
  * @category combinators
  * @since 0.1.0
  */
-export const afterRename = ({ ctimeNs: _, ...top }: EntryInfo): ExpectedTop => top
+export const afterRename = (top: EntryInfo): ExpectedTop => Struct.omit(top, ["ctimeNs"])
 
 /** Looks at a folder that is about to be renamed. */
 type Check<E> = (path: BytePath, found: EntryInfo) => Effect.Effect<void, E>

@@ -424,9 +424,7 @@ describe("Trees", () => {
         pool.submit(task, { onEnd: resume })
       })
       const error = yield* Effect.flip(crash).pipe(
-        Effect.provide(
-          Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void logged.push(String(line)))])
-        )
+        Effect.provide(Logger.layer([Logger.map(Logger.formatLogFmt, (line) => void logged.push(line))]))
       )
       assert.deepStrictEqual([error.operation, error.path, error.code], ["scan", root, "EWORKER"])
       assert.match(logged.join("\n"), /RangeError/)

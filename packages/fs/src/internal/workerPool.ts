@@ -201,8 +201,9 @@ const start = (size: number) => {
         const at = idle.indexOf(dead)
         if (at >= 0) idle.splice(at, 1)
         // What waited for this thread must not wait for ever.
-        if (queue.length > 0 && threads.size === 0) {
-          for (const queued of [...queue]) withdraw(queued, crashed(queued.request.task, cause))
+        if (threads.size > 0) return
+        for (let first = queue[0]; first !== undefined; first = queue[0]) {
+          withdraw(first, crashed(first.request.task, cause))
         }
       })
       threads.add(thread)

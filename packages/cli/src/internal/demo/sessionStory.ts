@@ -117,82 +117,85 @@ const restoreOne = Effect.fnUntraced(function* (session: Sessions.DemoSession) {
   return right
 })
 
-/** Tells it, from section `first` on. */
-export const tell = Effect.fnUntraced(function* (
-  companies: ReadonlyArray<DemoCompany>,
-  first: number,
-  readableIds: (text: string) => string
-): Effect.fn.Return<
-  Told,
+/** What telling it can fail with. */
+export type Failed =
   | BackupExpiration.ExpirationError
   | BackupStore.RefusedTarget
   | BackupStore.RestoreFailed
   | OutputClosed
-  | Sessions.Failed,
-  BackupExpiration.BackupExpiration | Printer | Sessions.Needs
-> {
-  const printer = yield* Printer
-  const expiration = yield* BackupExpiration.BackupExpiration
-  const sessions = yield* Sessions.lay(companies, printer.progress)
-  const titles = new Map(sessions.map(({ issueId, sketch }) => [issueId, `"${sketch.title}"`]))
-  const readable = (text: string) =>
-    readableIds(text.replaceAll(/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, (id) => titles.get(id) ?? id))
-  const [example, , , kept] = sessions
-  if (example === undefined || kept === undefined)
-    return yield* Effect.die("the demonstration has no sessions")
+  | Sessions.Failed
 
-  yield* section(`${first}. What a session's backup holds`)
-  yield* showCapture(example)
+/** Tells it, from section `first` on. */
+export const tell: (
+  companies: ReadonlyArray<DemoCompany>,
+  first: number,
+  readableIds: (text: string) => string
+) => Effect.Effect<Told, Failed, BackupExpiration.BackupExpiration | Printer | Sessions.Needs> =
+  Effect.fnUntraced(function* (companies, first, readableIds) {
+    const printer = yield* Printer
+    const expiration = yield* BackupExpiration.BackupExpiration
+    const sessions = yield* Sessions.lay(companies, printer.progress)
+    const titles = new Map(sessions.map(({ issueId, sketch }) => [issueId, `"${sketch.title}"`]))
+    const readable = (text: string) =>
+      readableIds(
+        text.replaceAll(/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g, (id) => titles.get(id) ?? id)
+      )
+    const [example, , , kept] = sessions
+    if (example === undefined || kept === undefined)
+      return yield* Effect.die("the demonstration has no sessions")
 
-  yield* section(`${first + 1}. Which backups stay, and why`)
-  yield* showDiagnoses(sessions, readable)
+    yield* section(`${first}. What a session's backup holds`)
+    yield* showCapture(example)
 
-  yield* section(`${first + 2}. The expiration`)
-  const before = yield* Effect.forEach(sessions, ({ scope }) => Sessions.namesOf(scope))
-  const report = yield* Backups.printPass(expiration.sweep(), { dryRun: false, continuation: null })
-  const after = yield* Effect.forEach(sessions, ({ scope }) => Sessions.namesOf(scope))
-  yield* printer.lines("")
-  yield* printer.table(
-    [{ title: "SESSION" }, { title: "BEFORE" }, { title: "AFTER" }],
-    sessions.map(({ sketch }, index) => [
-      sketch.title,
-      (before[index] ?? []).map(short).join(", "),
-      (after[index] ?? []).map(short).join(", ") || "(none)"
-    ])
-  )
+    yield* section(`${first + 1}. Which backups stay, and why`)
+    yield* showDiagnoses(sessions, readable)
 
-  yield* section(`${first + 3}. When closed work is reopened`)
-  const reopened = [example, kept]
-  yield* Effect.forEach(reopened, Sessions.reopen, { discard: true })
-  const resumed = yield* Effect.forEach(reopened, Sessions.resumed)
-  yield* printer.table(
-    [{ title: "SESSION" }, { title: "ITS AGENT" }],
-    reopened.map(({ sketch }, index) => [
-      sketch.title,
-      Option.match(resumed[index] ?? Option.none(), {
-        onNone: () => "starts a fresh session, because no task session names the old one",
-        onSome: (id) => `resumes session ${id}`
-      })
-    ])
-  )
+    yield* section(`${first + 2}. The expiration`)
+    const before = yield* Effect.forEach(sessions, ({ scope }) => Sessions.namesOf(scope))
+    const report = yield* Backups.printPass(expiration.sweep(), { dryRun: false, continuation: null })
+    const after = yield* Effect.forEach(sessions, ({ scope }) => Sessions.namesOf(scope))
+    yield* printer.lines("")
+    yield* printer.table(
+      [{ title: "SESSION" }, { title: "BEFORE" }, { title: "AFTER" }],
+      sessions.map(({ sketch }, index) => [
+        sketch.title,
+        (before[index] ?? []).map(short).join(", "),
+        (after[index] ?? []).map(short).join(", ") || "(none)"
+      ])
+    )
 
-  yield* section(`${first + 4}. Restoring "${kept.sketch.title}" for a replacement sandbox`)
-  const restored = yield* restoreOne(kept)
-  const backupsAfter = after.filter((names) => names.length > 0).length
-  return {
-    backupsBefore: sessions.length,
-    backupsAfter,
-    expiredBackups: report.expired,
-    recoveredBackups: report.recovered,
-    clearedTaskSessions: report.clearedTaskSessions,
-    restoredScope: kept.scope,
-    right:
-      restored &&
-      report.errors === 0 &&
-      report.recovered === 1 &&
-      report.expired === sessions.length - backupsAfter &&
-      resumed[0] !== undefined &&
-      Option.isNone(resumed[0]) &&
-      Option.contains(resumed[1] ?? Option.none(), String(kept.id))
-  }
-})
+    yield* section(`${first + 3}. When closed work is reopened`)
+    const reopened = [example, kept]
+    yield* Effect.forEach(reopened, Sessions.reopen, { discard: true })
+    const resumed = yield* Effect.forEach(reopened, Sessions.resumed)
+    yield* printer.table(
+      [{ title: "SESSION" }, { title: "ITS AGENT" }],
+      reopened.map(({ sketch }, index) => [
+        sketch.title,
+        Option.match(resumed[index] ?? Option.none(), {
+          onNone: () => "starts a fresh session, because no task session names the old one",
+          onSome: (id) => `resumes session ${id}`
+        })
+      ])
+    )
+
+    yield* section(`${first + 4}. Restoring "${kept.sketch.title}" for a replacement sandbox`)
+    const restored = yield* restoreOne(kept)
+    const backupsAfter = after.filter((names) => names.length > 0).length
+    return {
+      backupsBefore: sessions.length,
+      backupsAfter,
+      expiredBackups: report.expired,
+      recoveredBackups: report.recovered,
+      clearedTaskSessions: report.clearedTaskSessions,
+      restoredScope: kept.scope,
+      right:
+        restored &&
+        report.errors === 0 &&
+        report.recovered === 1 &&
+        report.expired === sessions.length - backupsAfter &&
+        resumed[0] !== undefined &&
+        Option.isNone(resumed[0]) &&
+        Option.contains(resumed[1] ?? Option.none(), String(kept.id))
+    }
+  })
