@@ -1,8 +1,8 @@
 /** P-07: holds the exclusive lock of a company while a copy is moved, against the least that a move takes. */
 import { FaultPoint, Ids } from "@reclaim/core"
-import { LockKey, SkillPins } from "@reclaim/db"
+import { LockKey, SkillCatalog, SkillPins } from "@reclaim/db"
 import { AccessRecords, Trees } from "@reclaim/fs"
-import { Array as Arr, DateTime, Effect } from "effect"
+import { Array as Arr, DateTime, Effect, Option } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import { evict } from "../../packages/runtime/src/internal/eviction.ts"
 import * as Corpus from "../Corpus.ts"
@@ -100,9 +100,12 @@ const make = Effect.fnUntraced(function* (size: Harness.Size) {
 
   const scanAll = Effect.gen(function* () {
     const trees = yield* Trees.Trees
+    const catalog = yield* SkillCatalog.SkillCatalog
+    const rows = yield* catalog.describe(leaving)
     return yield* Effect.forEach(leaving, (copy) =>
       Effect.map(trees.scan(`${skills}/${Corpus.relativePath(copy)}`, { digests: false }), (scan) => ({
         copy,
+        revision: Option.map(SkillCatalog.rowOf(rows, copy), ({ revision }) => revision),
         scan
       }))
     )

@@ -19,7 +19,9 @@ import { query } from "./internal/rows.ts"
 import { Transactions } from "./Transactions.ts"
 
 /**
- * A version of the database. `rank` counts from 0, the newest revision of its skill.
+ * A version of the database. `rank` counts from 0, the newest revision of its skill. `revision` is opaque and
+ * another one whenever the row, or the snapshot that it takes its files from, was written: what was proven
+ * with one revision says nothing about the next.
  *
  * @category models
  * @since 0.1.0
@@ -30,7 +32,8 @@ export const VersionRow = Schema.Struct({
   versionId: Ids.VersionId,
   revisionNumber: Schema.Finite,
   current: Schema.Boolean,
-  rank: Schema.Finite
+  rank: Schema.Finite,
+  revision: Schema.String
 })
 /** @category models @since 0.1.0 */
 export type VersionRow = typeof VersionRow.Type
@@ -217,6 +220,11 @@ export const layer: Layer.Layer<
     const host = yield* HostSchema
     yield* host.requireSkills
 
+    const snapshotOf = host.repositorySnapshots ? sql`v.repository_snapshot_id` : sql`null::uuid`
+    const snapshotWritten = host.repositorySnapshots
+      ? sql`(select n.xmin::text from company_skill_repository_snapshots n where n.id = r.snapshot_id)`
+      : sql`null::text`
+
     const describe = Effect.fn("SkillCatalog.describe")(function* (copies: ReadonlyArray<CopyRef.CopyRef>) {
       if (copies.length === 0) return new Map<Ids.VersionId, VersionRow>()
       const operation = "describing versions"
@@ -233,7 +241,7 @@ export const layer: Layer.Layer<
                           ${copies.map((copy) => copy.skillId)}::uuid[],
                           ${copies.map((copy) => copy.versionId)}::uuid[]) as w (company_id, skill_id, version_id)
             ), ranked as (
-              select v.id, v.company_id, v.company_skill_id, v.revision_number,
+              select v.xmin::text as written, ${snapshotOf} as snapshot_id, v.id, v.company_id, v.company_skill_id, v.revision_number,
                 rank() over (partition by v.company_skill_id order by v.revision_number desc) - 1 as rank
               from company_skill_versions v
               join company_skills s on s.id = v.company_skill_id and s.company_id = v.company_id
@@ -242,7 +250,8 @@ export const layer: Layer.Layer<
             select r.company_id::text as "companyId", r.company_skill_id::text as "skillId",
               r.id::text as "versionId", r.revision_number::float8 as "revisionNumber", r.rank::float8 as "rank",
               exists (select from company_skills s
-                      where s.company_id = r.company_id and s.current_version_id = r.id) as "current"
+                      where s.company_id = r.company_id and s.current_version_id = r.id) as "current",
+              concat_ws('/', r.written, r.snapshot_id, ${snapshotWritten}) as "revision"
             from ranked r
             join wanted w on w.company_id = r.company_id and w.skill_id = r.company_skill_id and w.version_id = r.id`
         )

@@ -586,7 +586,7 @@ layer(World.layer(), { excludeTestServices: true })("preparing", (it) => {
       const trees = yield* Trees.Trees
       const scan = yield* trees.scan(yield* pathOf(copy), { digests: true })
       yield* prepare(companyId, [copy.versionId])
-      assert.deepStrictEqual(yield* evict({ copy, scan }), {
+      assert.deepStrictEqual(yield* evict({ copy, revision: Option.none(), scan }), {
         _tag: "Kept",
         because: { _tag: "ChangedMeanwhile", what: "ActiveRun, RecentlyUsed" },
         undone: false,

@@ -67,6 +67,17 @@ const changes: Record<
       DateTime.add(World.noon, { minutes: 59 })
     )
   }),
+  "its files are edited in the database": Effect.fnUntraced(function* (made) {
+    const sql = yield* SqlClient.SqlClient
+    yield* sql`update company_skill_versions set file_inventory = '[{"path":"SKILL.md","content":"other"}]'
+      where id = ${made.copies[0]!.versionId}::uuid`
+  }),
+  "it is pointed at a snapshot": Effect.fnUntraced(function* (made) {
+    const sql = yield* SqlClient.SqlClient
+    const snapshotId = yield* World.Fixtures.snapshot(made.companyId, [])
+    yield* sql`update company_skill_versions set repository_snapshot_id = ${snapshotId}::uuid
+      where id = ${made.copies[0]!.versionId}::uuid`
+  }),
   "its version is deleted": Effect.fnUntraced(function* (made) {
     const sql = yield* SqlClient.SqlClient
     yield* sql`delete from company_skill_versions where id = ${made.copies[0]!.versionId}::uuid`

@@ -194,6 +194,21 @@ layer(World.layer(), { excludeTestServices: true })("settling what crashed proce
         })
       )
     }
+
+    it.effect("[S-17] [S-22] stays when its snapshot is written between the proof and the move", () =>
+      Effect.gen(function* () {
+        const made = yield* Sweeping.idleSkill({ versions: 1 })
+        yield* leave(made, "replaced", { taken: false })
+        const sql = yield* SqlClient.SqlClient
+        const empty = sql`update company_skill_versions set file_inventory = '[]'
+          where id = ${made.copies[0]!.versionId}::uuid`.pipe(Effect.asVoid, Effect.orDie)
+        const report = yield* World.sweepOnce({ companyId: made.companyId }).pipe(
+          Sweeping.during("settle.beforeMove", empty)
+        )
+        assert.deepStrictEqual(yield* rest(made), [".replaced"])
+        assert.deepStrictEqual(report.skipped, { ChangedMeanwhile: 1 })
+      })
+    )
   })
 
   describe("trash", () => {

@@ -1,16 +1,17 @@
 import { FaultPoint, RetentionPolicy, RetentionSettings, VersionReason } from "@reclaim/core"
 import { DatabaseError, Journal, SkillCatalog, SkillPins, Transactions } from "@reclaim/db"
 import { AccessRecords, type CopyRef, type FileError, Trees, VersionStore } from "@reclaim/fs"
-import { Duration, Effect, Option, Result, Schema } from "effect"
+import { Duration, Effect, Equal, Option, Result, Schema } from "effect"
 import { ServerName } from "../ServerName.ts"
 import { obstacleOf } from "./examination.ts"
 import { versionFacts } from "./facts.ts"
-import { clocks } from "./judgement.ts"
+import { clocks, revisionOf } from "./judgement.ts"
 import type { DatabaseFailure, Services } from "./services.ts"
 
-/** A proven copy, with what it looked like while it was proven. */
+/** A proven copy, with what it and its row looked like while it was proven. */
 export interface Candidate {
   readonly copy: CopyRef.CopyRef
+  readonly revision: Option.Option<string>
   readonly scan: Trees.TreeScan
 }
 
@@ -71,6 +72,7 @@ const refused = (error: FileError.FileError): KeptBecause =>
  */
 export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
   copy,
+  revision,
   scan
 }: Candidate): Effect.fn.Return<Eviction, DatabaseFailure, Services | RetentionSettings.RetentionSettings> {
   const transactions = yield* Transactions.Transactions
@@ -94,6 +96,11 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
     )
     if (decision._tag === "Retain") {
       return yield* new Abandoned({ because: changed(decision.reasons.map(({ _tag }) => _tag).join(", ")) })
+    }
+    // What was proven is what the database held then. A row or a snapshot that was written since may hold
+    // something else, or nothing that could be restored.
+    if (!Equal.equals(revisionOf(rows, copy), revision)) {
+      return yield* new Abandoned({ because: changed("the snapshot") })
     }
   })
 

@@ -1,7 +1,7 @@
 import { RetentionPolicy, RetentionSettings, type Manifest, type VersionReason } from "@reclaim/core"
 import { DatabaseClock, type DatabaseError, SkillCatalog, SkillPins } from "@reclaim/db"
 import { AccessRecords, type CopyRef, InstanceRoots, type VersionStore } from "@reclaim/fs"
-import { Array as Arr, DateTime, Effect, Result } from "effect"
+import { Array as Arr, DateTime, Effect, Option, Result } from "effect"
 import { type Examination, obstacleOf } from "./examination.ts"
 import { versionFacts } from "./facts.ts"
 import type { Services } from "./services.ts"
@@ -11,9 +11,13 @@ export type Entry<Tag extends VersionStore.Entry["name"]["_tag"]> = VersionStore
   readonly name: Extract<VersionStore.Entry["name"], { readonly _tag: Tag }>
 }
 
-/** A copy with all that is known before contents are read: none of `reasons` makes it a candidate. */
+/**
+ * A copy with all that is known before contents are read: none of `reasons` makes it a candidate. `revision`
+ * is that of its row, read before its manifest.
+ */
 export interface Judged {
   readonly copy: CopyRef.CopyRef
+  readonly revision: Option.Option<string>
   readonly entry: VersionStore.Entry
   readonly facts: RetentionPolicy.VersionFacts
   readonly reasons: ReadonlyArray<VersionReason.VersionReason>
@@ -29,6 +33,12 @@ const recordConcurrency = 16
 
 const isCopy = (entry: VersionStore.StoreEntry): entry is Entry<"Copy"> =>
   entry._tag === "Entry" && entry.name._tag === "Copy"
+
+/** What the row of a copy is now; none where the database has none. */
+export const revisionOf = (
+  rows: ReadonlyMap<CopyRef.CopyRef["versionId"], SkillCatalog.VersionRow>,
+  copy: CopyRef.CopyRef
+): Option.Option<string> => Option.map(SkillCatalog.rowOf(rows, copy), ({ revision }) => revision)
 
 /** The two clocks, read together. */
 export const clocks: Effect.Effect<
@@ -73,7 +83,8 @@ export const judge = Effect.fnUntraced(function* (
           lastUse: Result.getOrElse(read, () => ({ _tag: "Absent" }) as const),
           obstacles: Result.isFailure(read) ? [obstacleOf(read.failure)] : []
         })
-        return { copy, entry, facts, reasons: RetentionPolicy.reasonsBeforeProof(facts, settings, now) }
+        const reasons = RetentionPolicy.reasonsBeforeProof(facts, settings, now)
+        return { copy, revision: revisionOf(rows, copy), entry, facts, reasons }
       }),
     { concurrency: recordConcurrency }
   )

@@ -1,16 +1,20 @@
 import { FaultPoint, Leftover, RetentionPolicy, RetentionSettings, type VersionReason } from "@reclaim/core"
 import { DatabaseError, Journal, SkillCatalog, Transactions } from "@reclaim/db"
 import { type CopyRef, type FileError, Trees, VersionStore } from "@reclaim/fs"
-import { DateTime, Duration, Effect, Option } from "effect"
+import { DateTime, Duration, Effect, Equal, Option } from "effect"
 import { ServerName } from "../ServerName.ts"
 import { examine } from "./examination.ts"
-import { type Entry, type ManifestOf, reasonOf } from "./judgement.ts"
+import { type Entry, type ManifestOf, reasonOf, revisionOf } from "./judgement.ts"
 import type { DatabaseFailure, Services } from "./services.ts"
 
 export type LeftoverEntry = Entry<"Staging" | "Evicting" | "Replaced">
 
-/** A folder that a protocol left behind, with all that is known before contents are read. */
+/**
+ * A folder that a protocol left behind, with all that is known before contents are read. `revision` is that
+ * of its version's row, where it is to be compared with it; none where the row is not of its skill.
+ */
 export interface Found {
+  readonly revision: Option.Option<string>
   readonly entry: LeftoverEntry
   readonly copy: CopyRef.CopyRef
   readonly facts: Leftover.LeftoverFacts
@@ -65,16 +69,20 @@ export const look = Effect.fnUntraced(function* (
     nameTaken: Option.isSome(yield* store.inspect(copy)),
     contents: "unproven"
   }
-  return { entry, copy, facts, action: Leftover.settle(facts, settings.grace) }
+  return { entry, copy, revision: Option.none(), facts, action: Leftover.settle(facts, settings.grace) }
 })
 
-/** The copies that some leftovers are to be compared with: those whose rows are of their skill. */
-export const comparable = Effect.fnUntraced(function* (leftovers: ReadonlyArray<Found>) {
+/** Adds the revisions of the rows that some leftovers are to be compared with. */
+export const comparable = Effect.fnUntraced(function* (
+  leftovers: ReadonlyArray<Found>
+): Effect.fn.Return<ReadonlyArray<Found>, DatabaseError.DatabaseError, Services> {
   const catalog = yield* SkillCatalog.SkillCatalog
-  const copies = leftovers.filter(({ action }) => action._tag === "Prove").map(({ copy }) => copy)
-  if (copies.length === 0) return []
-  const rows = yield* catalog.describe(copies)
-  return copies.filter((copy) => Option.isSome(SkillCatalog.rowOf(rows, copy)))
+  const isCompared = ({ action }: Found) => action._tag === "Prove"
+  if (!leftovers.some(isCompared)) return leftovers
+  const rows = yield* catalog.describe(leftovers.filter(isCompared).map(({ copy }) => copy))
+  return leftovers.map((found) =>
+    isCompared(found) ? { ...found, revision: revisionOf(rows, found.copy) } : found
+  )
 })
 
 /** Decides about a leftover, comparing it with the database where that is called for. */
@@ -116,10 +124,11 @@ export const settle = Effect.fn("SkillVersionRetention.settle")(function* ({
   const transactions = yield* Transactions.Transactions
   const store = yield* VersionStore.VersionStore
   const trees = yield* Trees.Trees
+  const catalog = yield* SkillCatalog.SkillCatalog
   const journal = yield* Journal.Journal
   const settings = yield* RetentionSettings.RetentionSettings
   const server = yield* ServerName
-  const { copy, entry, facts } = found
+  const { copy, entry, facts, revision } = found
   const { companyId, name, skillId } = entry
   const ref = { companyId, skillId, name }
 
@@ -178,7 +187,11 @@ export const settle = Effect.fn("SkillVersionRetention.settle")(function* ({
         yield* beforeSettle
         const nameTaken = Option.isSome(yield* store.inspect(copy))
         const still = Leftover.settle({ ...facts, nameTaken }, settings.grace)
-        return still._tag === move ? yield* rename : changed
+        if (still._tag !== move) return changed
+        // What was proven is what the database held then.
+        const proven =
+          Option.isNone(scan) || Equal.equals(revisionOf(yield* catalog.describe([copy]), copy), revision)
+        return proven ? yield* rename : changed
       })
     )
     .pipe(

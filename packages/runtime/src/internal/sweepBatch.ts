@@ -77,7 +77,11 @@ const keep = Effect.fnUntraced(function* (batch: Batch, { copy, facts, reasons }
 })
 
 /** A copy that nothing keeps but, perhaps, its contents. */
-const consider = Effect.fnUntraced(function* (batch: Batch, { copy, entry }: Judged, manifestOf: ManifestOf) {
+const consider = Effect.fnUntraced(function* (
+  batch: Batch,
+  { copy, entry, revision }: Judged,
+  manifestOf: ManifestOf
+) {
   if (batch.busy.has(copy.companyId)) return skip(batch, { _tag: "CompanyBusy" })
   const examination = yield* examine(entry.path, manifestOf(copy))
   const reason = reasonOf(examination)
@@ -92,7 +96,7 @@ const consider = Effect.fnUntraced(function* (batch: Batch, { copy, entry }: Jud
   batch.counts.candidates += 1
   batch.counts.candidateAllocatedBytes += scan.allocatedBytes
   if (!batch.wet) return
-  const eviction = yield* evict({ copy, scan })
+  const eviction = yield* evict({ copy, revision, scan })
   if (eviction._tag === "Evicted") {
     batch.counts.evicted += 1
     batch.trash.push({ companyId: copy.companyId, path: eviction.trash })
@@ -176,12 +180,14 @@ export const sweepEntries = Effect.fnUntraced(function* (
 
   const judged = yield* judge(entries, now)
   const candidates = judged.filter(({ reasons }) => reasons.length === 0)
-  const leftovers = Arr.getSomes(
-    yield* Effect.forEach(entries.filter(isLeftover), (entry) => attempt(batch, look(entry, now)))
+  const leftovers = yield* comparable(
+    Arr.getSomes(
+      yield* Effect.forEach(entries.filter(isLeftover), (entry) => attempt(batch, look(entry, now)))
+    )
   )
   const manifestOf = yield* manifestsOf([
     ...candidates.map(({ copy }) => copy),
-    ...(yield* comparable(leftovers))
+    ...leftovers.flatMap(({ copy, revision }) => (Option.isSome(revision) ? [copy] : []))
   ])
 
   for (const each of judged) if (each.reasons.length > 0) yield* keep(batch, each)
