@@ -47,7 +47,7 @@ export const amount = ({ copies }: Corpus): string =>
   `${copies.length.toLocaleString("en-US")} copies, ${(copies.length * filesPerCopy).toLocaleString("en-US")} files`
 
 /** Small numbers that look random and are the same every time (mulberry32). */
-const randomness = (seed: number) => {
+export const randomness = (seed: number) => {
   let state = seed >>> 0
   return () => {
     state = (state + 0x6d2b79f5) >>> 0
@@ -63,7 +63,8 @@ const words =
     " "
   )
 
-const text = (random: () => number, bytes: number): Buffer => {
+/** A text of at least so many characters. */
+export const text = (random: () => number, bytes: number): Buffer => {
   let line = ""
   while (line.length < bytes) {
     line += `${words[Math.floor(random() * words.length)]}${random() < 0.1 ? `-${Math.floor(random() * 1e6)}\n` : " "}`
@@ -107,10 +108,14 @@ const files = (index: number): ReadonlyArray<File> => {
 export const relativePath = ({ companyId, skillId, versionId }: CopyRef.CopyRef): string =>
   `${companyId}/__versions__/${skillId}/${versionId}`
 
-/** Writes the copies as a restoration would leave them. */
-export const write = Effect.fnUntraced(function* (corpus: Corpus, skills: string) {
+/** Where it lies once it is trash. */
+export const trashPath = ({ companyId, skillId, versionId }: CopyRef.CopyRef): string =>
+  `${companyId}/__versions__/${skillId}/.trash-${versionId}`
+
+/** Writes the copies as a restoration would leave them, or under other names. */
+export const write = Effect.fnUntraced(function* (corpus: Corpus, skills: string, pathOf = relativePath) {
   for (const [index, copy] of corpus.copies.entries()) {
-    const folder = `${skills}/${relativePath(copy)}`
+    const folder = `${skills}/${pathOf(copy)}`
     for (const name of ["assets", "references", "scripts"]) System.makeFolder(`${folder}/${name}`)
     for (const { bytes, executable, path } of files(index)) {
       System.writeFile(`${folder}/${path}`, bytes, executable ? 0o555 : 0o444)

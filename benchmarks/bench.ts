@@ -6,15 +6,26 @@ import { Argument, Command, Flag } from "effect/cli"
 import { EmbeddedPostgres } from "@reclaim/postgres"
 import * as Harness from "./Harness.ts"
 import * as Report from "./Report.ts"
+import { captureBackup } from "./scenarios/captureBackup.ts"
 import { deleteTrash } from "./scenarios/deleteTrash.ts"
 import { digests } from "./scenarios/digests.ts"
 import { lockHeld } from "./scenarios/lockHeld.ts"
 import { proof } from "./scenarios/proof.ts"
 import { restore } from "./scenarios/restore.ts"
+import { restoreBackup } from "./scenarios/restoreBackup.ts"
 import { usage } from "./scenarios/usage.ts"
 import * as System from "./System.ts"
 
-const scenarios: ReadonlyArray<Harness.Scenario> = [deleteTrash, usage, digests, proof, lockHeld, restore]
+const scenarios: ReadonlyArray<Harness.Scenario> = [
+  deleteTrash,
+  usage,
+  digests,
+  proof,
+  lockHeld,
+  restore,
+  captureBackup,
+  restoreBackup
+]
 
 class Refused extends Schema.TaggedError<Refused>()("Refused", { message: Schema.String }) {}
 

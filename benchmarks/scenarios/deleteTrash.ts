@@ -13,44 +13,43 @@ const concurrency = 4
 
 const make = Effect.fnUntraced(function* (size: Harness.Size) {
   const workspace = yield* Harness.Workspace
-  const { context } = yield* Instance.make
+  const { context, skills } = yield* Instance.make
   const corpus = Corpus.make(size === "full" ? 2000 : 40)
   const template = yield* System.temporaryFolder(workspace.path)
-  yield* Corpus.write(corpus, template)
+  yield* Corpus.write(corpus, template, Corpus.trashPath)
 
+  const folders = corpus.copies.map((copy) => `${skills}/${Corpus.trashPath(copy)}`)
   const prepare = Effect.gen(function* () {
-    const root = yield* System.temporaryFolder(workspace.path)
-    yield* System.command("cp", ["-a", `${template}/.`, root])
-    yield* Harness.settle(size, root)
-    return { root, folders: corpus.copies.map((copy) => `${root}/${Corpus.relativePath(copy)}`) }
+    yield* Effect.addFinalizer(() => Effect.ignore(System.command("rm", ["-rf", "--", skills])))
+    yield* System.command("cp", ["-a", "--", template, skills])
+    yield* Harness.settle(size, skills)
   })
-  type Input = Effect.Success<typeof prepare>
-  const side = <E, R>(name: string, work: (input: Input) => Effect.Effect<unknown, E, R>) =>
+  const side = <E, R>(name: string, work: () => Effect.Effect<unknown, E, R>) =>
     Harness.side({
       name,
       prepare,
       work,
-      verify: ({ root }) =>
+      verify: () =>
         Effect.orDie(
-          Effect.map(System.command("find", [root, "-type", "f"]), (files) => ({
+          Effect.map(System.command("find", [skills, "-type", "f"]), (files) => ({
             outcome: `${files.length} characters of paths left`
           }))
         )
     })
 
-  const fsRm = yield* side("fs.rm", ({ folders }) => Effect.promise(() => removeFolders(folders)))
-  const rm = yield* side("rm -rf", ({ folders }) => System.command("rm", ["-rf", "--", ...folders]))
-  const xargs = yield* side("xargs -P4 rm -rf", ({ folders }) =>
+  const fsRm = yield* side("fs.rm", () => Effect.promise(() => removeFolders(folders)))
+  const rm = yield* side("rm -rf", () => System.command("rm", ["-rf", "--", ...folders]))
+  const xargs = yield* side("xargs -P4 rm -rf", () =>
     System.command("xargs", ["-0", "-P4", "-n50", "rm", "-rf", "--"], { input: folders.join("\0") })
   )
   const trees = yield* side(
     "Trees.remove",
-    Effect.fnUntraced(function* ({ folders }) {
+    Effect.fnUntraced(function* () {
       const trees = yield* Trees.Trees
       yield* Effect.forEach(folders, (folder) => trees.remove(folder), { concurrency, discard: true })
     })
   ).pipe(Effect.provideContext(context))
-  const locked = yield* side("deleteTrash", ({ folders }) => deleteUnderLock(corpus.companyId, folders)).pipe(
+  const locked = yield* side("deleteTrash", () => deleteUnderLock(corpus.companyId, folders)).pipe(
     Effect.provideContext(context)
   )
 

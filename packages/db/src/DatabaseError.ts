@@ -139,7 +139,8 @@ export const sqlState = (error: SqlError): string | undefined => {
   const cause = error.reason.cause
   return Predicate.hasProperty(cause, "code") &&
     typeof cause.code === "string" &&
-    /^[0-9A-Z]{5}$/.test(cause.code)
+    // None begins with E, unlike the codes of sockets: EPIPE is no answer.
+    /^(?!E)[0-9A-Z]{5}$/.test(cause.code)
     ? cause.code
     : undefined
 }

@@ -4,8 +4,9 @@
  * **Details**
  *
  * A host may lack what a feature needs. What the skill sweep needs and what the backup sweep needs are told
- * apart, so that a host without sessions can still use the former. Optional tables are found or not;
- * columns that are not listed here do not matter.
+ * apart, so that a host without sessions can still use the former. Optional tables are found or not, and one
+ * that is found must have every column that is needed: what it pins would else count as absent. Columns that
+ * are not listed here do not matter.
  *
  * @since 0.1.0
  */
@@ -68,13 +69,13 @@ export interface MissingRight {
 export class HostSchema extends Context.Service<
   HostSchema,
   {
-    /** True when versions can come from repository snapshots. */
+    /** True when versions can refer to repository snapshots. */
     readonly repositorySnapshots: boolean
-    /** True when skill test runs exist and pin versions. */
+    /** True when there is a table of skill test runs, which pin versions. */
     readonly testRuns: boolean
     /** True when skills have `key`, `slug` and `name` to show. */
     readonly skillNames: boolean
-    /** Fails when a table or column is missing that skill versions need. */
+    /** Fails when a table or column is missing that skill versions need, or an optional table is incomplete. */
     readonly requireSkills: Effect.Effect<void, MissingTables>
     /** Fails when a table or column is missing that session backups need. */
     readonly requireBackups: Effect.Effect<void, MissingTables>
@@ -175,7 +176,8 @@ const hostTables: ReadonlyArray<string> = [
   ...new Set([skills, backups, snapshots, testRuns].flatMap((columns) => Object.keys(columns)))
 ]
 
-const Column = Schema.Struct({ table: Schema.String, column: Schema.String })
+// Null for a table without columns.
+const Column = Schema.Struct({ table: Schema.String, column: Schema.NullOr(Schema.String) })
 const Present = Schema.Struct({ present: Schema.Boolean })
 const Adoption = Schema.Struct({ at: Schema.Finite })
 const Right = Schema.Struct({
@@ -210,20 +212,23 @@ export const layer: Layer.Layer<HostSchema, DatabaseError, SqlClient.SqlClient |
         operation,
         sql`select c.relname::text as "table", a.attname::text as "column"
             from pg_catalog.pg_class c
-            join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+            left join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
             where c.relname::text = any(${hostTables}::text[])
               and c.relkind in ('r', 'p', 'v', 'm', 'f')
               and pg_catalog.pg_table_is_visible(c.oid)`
       )
     )
+    const tables = new Set(rows.map((row) => row.table))
     const found = new Set(rows.map((row) => `${row.table}.${row.column}`))
+    const withTestRuns = Object.keys(testRuns).some((table) => tables.has(table))
+    const withSnapshots = found.has("company_skill_versions.repository_snapshot_id")
     const lacking = (columns: Columns) =>
       Object.entries(columns).flatMap(([table, list]) =>
         list.map((column) => `${table}.${column}`).filter((name) => !found.has(name))
       )
     const has = (columns: Columns) => lacking(columns).length === 0
-    const require = (purpose: "skills" | "backups", columns: Columns) => {
-      const missing = lacking(columns)
+    const require = (purpose: "skills" | "backups", ...needed: ReadonlyArray<Columns>) => {
+      const missing = needed.flatMap(lacking)
       return missing.length === 0 ? Effect.void : Effect.fail(new MissingTables({ purpose, missing }))
     }
 
@@ -309,10 +314,12 @@ export const layer: Layer.Layer<HostSchema, DatabaseError, SqlClient.SqlClient |
     )
 
     return HostSchema.of({
-      repositorySnapshots: has(snapshots),
-      testRuns: has(testRuns),
+      repositorySnapshots: withSnapshots,
+      testRuns: withTestRuns,
       skillNames: has(names),
-      requireSkills: require("skills", skills),
+      requireSkills: require("skills", skills, ...(withTestRuns ? [testRuns] : []), ...(withSnapshots
+        ? [snapshots]
+        : [])),
       requireBackups: require("backups", backups),
       adopted,
       requireAdopted: (operation) =>

@@ -91,8 +91,9 @@ export class SkillPins extends Context.Service<
     readonly activePins: (companyId?: Ids.CompanyId) => Effect.Effect<ReadonlyArray<ActivePin>, DatabaseError>
     /**
      * Drops what is no longer needed, for at most `limit` runs: pins of runs that are over and settled, and
-     * pins older than 24 hours whose run never appeared. Runs stay known for 30 days, because a recovery
-     * may take up a settled one again. Returns the number of pins dropped.
+     * pins older than 24 hours whose run never appeared. A run whose pins go is no longer known: if it is
+     * taken up again after all, it keeps the company. Runs without pins, and those that were released, stay
+     * known for 30 days. Returns the number of pins dropped.
      */
     readonly forget: (limit: number) => Effect.Effect<number, DatabaseError | NotAdopted>
   }
@@ -494,6 +495,37 @@ export const layer: Layer.Layer<
          and (r.id is not null
               or j.seen <= ${DateTime.toDateUtc(DateTime.subtractDuration(now, runlessPin))}))`
 
+    /**
+     * Pins and selection go in one transaction: a selection without its pins would read as one of nothing. The
+     * selection goes first, as in `record`, so that the two do not wait for each other, and the pins only
+     * where it went: one that was recorded meanwhile keeps all of them. Two statements, because PostgreSQL
+     * cannot look again at a changed row with a condition on what the same statement deletes.
+     */
+    const forgetPins = Effect.fnUntraced(function* (
+      operation: string,
+      judged: ReadonlyArray<typeof OldRow.Type>,
+      now: DateTime.Utc
+    ) {
+      yield* run(
+        operation,
+        sql`delete from reclaim.run_selections s using ${stillOver(judged, now)} o
+            where s.run_id = o.run_id and s.recorded_at <= o.seen and s.released_at is null`
+      )
+      const rows = yield* query(
+        Count,
+        operation,
+        sql`with gone as (
+              delete from reclaim.run_pins p using ${stillOver(judged, now)} o
+              where p.run_id = o.run_id and p.recorded_at <= o.seen
+                and not exists (select from reclaim.run_selections s
+                                where s.run_id = p.run_id and s.company_id = p.company_id
+                                  and s.released_at is null)
+              returning 1)
+            select count(*)::float8 as "count" from gone`
+      )
+      return rows[0]?.count ?? 0
+    })
+
     const forget = Effect.fnUntraced(function* (limit: number) {
       const operation = "forgetting runs"
       yield* host.requireAdopted(operation)
@@ -504,7 +536,10 @@ export const layer: Layer.Layer<
         operation,
         sql`select p.run_id::text as "runId", ${millis(sql, sql`p.recorded_at`)} as "recordedAt",
               r.id is not null as "runExists", ${standing}
-            from (select run_id, max(recorded_at) as recorded_at from reclaim.run_pins group by run_id) p
+            from (select q.run_id, greatest(max(q.recorded_at), (
+                    select max(s.recorded_at) from reclaim.run_selections s where s.run_id = q.run_id
+                  )) as recorded_at
+                  from reclaim.run_pins q group by q.run_id) p
             left join heartbeat_runs r on r.id = p.run_id
             left join native_run_finalizations f on f.run_id = r.id
             where ${over}
@@ -513,18 +548,7 @@ export const layer: Layer.Layer<
       )
       const done = pinning.filter(isOver)
       yield* beforePins
-      const dropped =
-        done.length === 0
-          ? []
-          : yield* query(
-              Count,
-              operation,
-              sql`with gone as (
-                    delete from reclaim.run_pins p using ${stillOver(done, now)} o
-                    where p.run_id = o.run_id and p.recorded_at <= o.seen
-                    returning 1)
-                  select count(*)::float8 as "count" from gone`
-            )
+      const dropped = done.length === 0 ? 0 : yield* forgetPins(operation, done, now)
       const known = yield* query(
         OldRow,
         operation,
@@ -548,7 +572,7 @@ export const layer: Layer.Layer<
                 and not exists (select from reclaim.run_pins p where p.run_id = s.run_id)`
         )
       }
-      return dropped[0]?.count ?? 0
+      return dropped
     })
 
     return SkillPins.of({

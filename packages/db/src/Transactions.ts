@@ -274,10 +274,12 @@ const makeTransactions = (client: SqlClient.SqlClient, settings: Options): Trans
           const work = Effect.gen(function* () {
             yield* connection.connection.executeRaw("BEGIN ISOLATION LEVEL READ COMMITTED", [])
             // Inside the transaction, because poolers refuse start-up parameters; local, so that the
-            // connection goes back to the host as it was.
+            // connection goes back to the host as it was. Without row_security the server refuses a statement
+            // whose rows a policy would hide: hidden pins must not read as none.
             yield* connection.connection.executeRaw(
               "select set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true), " +
-                "set_config('idle_in_transaction_session_timeout', $3, true)",
+                "set_config('idle_in_transaction_session_timeout', $3, true), " +
+                "set_config('row_security', 'off', true)",
               [milliseconds(bound.lock), milliseconds(bound.statement), milliseconds(bound.idle)]
             )
           }).pipe(

@@ -3,7 +3,7 @@ import { expect, layer } from "@effect/vitest"
 import { TestDatabase } from "@reclaim/postgres/testing"
 import { Deferred, Effect, Fiber, Layer, Redacted, Result } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
-import type { SqlError } from "effect/sql/SqlError"
+import { ConnectionError, SqlError } from "effect/sql/SqlError"
 import { DatabaseClock, DatabaseError, Transactions } from "../src/index.ts"
 import { bare } from "./support/database.ts"
 
@@ -38,6 +38,19 @@ layer(bare(), { excludeTestServices: true })("DatabaseError", (it) => {
         Effect.andThen(sql`set local statement_timeout = '50ms'`, sql`select pg_sleep(10)`)
       )
       expect(yield* classify(timeout)).toEqual(["StatementTimeout", true])
+    })
+  )
+
+  it.effect("[D-02] [S-21] an error of the socket is no answer of the server", () =>
+    Effect.sync(() => {
+      const stateOf = (code: string) =>
+        DatabaseError.sqlState(
+          new SqlError({
+            reason: new ConnectionError({ cause: Object.assign(new Error(code), { code }), message: code })
+          })
+        )
+      for (const code of ["EPIPE", "ECONNRESET", "EBADF", "E2BIG"]) expect(stateOf(code)).toBeUndefined()
+      for (const code of ["57P01", "XX000", "P0001", "HV000"]) expect(stateOf(code)).toBe(code)
     })
   )
 

@@ -16,6 +16,7 @@ import {
   Transactions
 } from "../src/index.ts"
 import { bare, clock, noon, statementsOf } from "./support/database.ts"
+import * as Make from "./support/fixtures.ts"
 
 const migrate = Effect.provide(Migrations.migrate, clock)
 
@@ -216,6 +217,41 @@ layer(bare())("HostSchema", (it) => {
     })
   )
 
+  it.effect("[D-06] an optional table that is there without what is needed is not absent", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`create table company_skill_test_runs (id uuid, company_id uuid, status text)`
+      const tests = yield* look
+      expect((yield* Effect.flip(tests.requireSkills)).missing).toEqual([
+        "company_skill_test_runs.skill_version_id",
+        "company_skill_test_runs.deleted_at",
+        "company_skill_test_runs.superseded_at"
+      ])
+      yield* sql`drop table company_skill_test_runs`
+      yield* sql`create table company_skill_test_runs ()`
+      expect((yield* Effect.flip((yield* look).requireSkills)).missing.length).toBe(6)
+      yield* sql`drop table company_skill_test_runs`
+      yield* (yield* look).requireSkills
+
+      yield* sql`alter table company_skill_versions
+        add column repository_snapshot_id uuid, drop column repository_skill_path`
+      yield* sql`alter table company_skill_repository_snapshots drop column file_inventory`
+      expect((yield* Effect.flip((yield* look).requireSkills)).missing).toEqual([
+        "company_skill_versions.repository_skill_path",
+        "company_skill_repository_snapshots.file_inventory"
+      ])
+      yield* sql`drop table company_skill_repository_snapshots`
+      expect((yield* Effect.flip((yield* look).requireSkills)).missing).toEqual([
+        "company_skill_versions.repository_skill_path",
+        "company_skill_repository_snapshots.id",
+        "company_skill_repository_snapshots.company_id",
+        "company_skill_repository_snapshots.file_inventory"
+      ])
+      yield* sql`alter table company_skill_versions drop column repository_snapshot_id`
+      yield* (yield* look).requireSkills
+    })
+  )
+
   it.effect("[D-06] columns in another schema do not count, extra ones do not hurt", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
@@ -275,6 +311,41 @@ layer(bare())("rights", (it) => {
         expect(yield* missing).toEqual([{ table: `reclaim.${table}`, right: "SELECT", purpose: "reclaim" }])
         yield* sql`grant select on ${sql(`reclaim.${table}`)} to ${sql(role)}`
       }
+    }).pipe(Effect.scoped)
+  )
+})
+
+layer(bare())("row-level security", (it) => {
+  it.effect("[D-07] [S-14] rows that a policy hides are an error, not absent", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* HostTables.create
+      yield* migrate
+      const owner = yield* Make.company
+      const version = yield* Make.versionId
+      const agent = yield* Make.agent(owner.companyId, {
+        paperclipSkillSync: { desiredSkills: [{ key: "a", versionId: version }] }
+      })
+      const { client, role } = yield* asRole("tenant")
+      yield* sql`grant usage on schema reclaim to ${sql(role)}`
+      yield* sql`grant select on all tables in schema reclaim, public to ${sql(role)}`
+      const pins = SkillPins.layer.pipe(
+        Layer.provide(HostSchema.layer),
+        Layer.provide(clock),
+        Layer.provide(client)
+      )
+      const facts = Effect.flatMap(SkillPins.SkillPins, ({ facts }) => facts([owner.companyId])).pipe(
+        Effect.provide(pins, { local: true })
+      )
+      expect((yield* facts).get(owner.companyId)?.agents).toEqual(new Map([[version, [agent]]]))
+      yield* sql`alter table agents enable row level security`
+      yield* sql`create policy tenants on agents using (company_id::text = current_setting('app.company', true))`
+      const error = yield* Effect.flip(facts)
+      expect(error instanceof DatabaseError.DatabaseError && error.reason._tag).toBe("PermissionDenied")
+      expect(error.message).toContain("agents")
+      yield* sql`alter table agents disable row level security`
+      yield* sql`alter table reclaim.run_pins enable row level security`
+      expect((yield* Effect.flip(facts)).message).toContain("run_pins")
     }).pipe(Effect.scoped)
   )
 })

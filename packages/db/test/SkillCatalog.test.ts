@@ -78,7 +78,8 @@ layer(adopted())("SkillCatalog", (it) => {
           versionId: one,
           revisionNumber: 1,
           current: true,
-          rank: 2
+          rank: 2,
+          revision: expect.any(String)
         })
         expect(rows.get(three)).toMatchObject({ current: false, rank: 1 })
         expect((yield* catalog.describe([{ companyId, skillId, versionId: two }])).get(two)?.rank).toBe(0)

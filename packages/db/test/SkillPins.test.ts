@@ -380,6 +380,7 @@ layer(adopted())("SkillPins", (it) => {
 
   describe("agents", () => {
     const a = "0b1e3d5c-7a9f-4c2e-8d1b-6f3a5e7c9d20"
+    const b = "5d2c7f1e-3a4b-4c6d-9e8f-1a2b3c4d5e6f"
     const sync = (desiredSkills: unknown) => ({ paperclipSkillSync: { desiredSkills } })
     const readable: ReadonlyArray<readonly [string, unknown, ReadonlyArray<string>]> = [
       ["nothing", {}, []],
@@ -391,6 +392,10 @@ layer(adopted())("SkillPins", (it) => {
       ["entries without a version", sync([{ key: "a" }, { key: "b", versionId: null }]), []],
       ["an entry with a version", sync([{ key: "a", versionId: a }]), [a]],
       ["a version in capitals", sync([{ key: "a", versionId: a.toUpperCase() }]), [a]],
+      ["a version where a key belongs", sync([a]), [a]],
+      ["a version within a key", sync([`owner/skill@${a.toUpperCase()}`]), [a]],
+      ["a version under another name", sync([{ key: "a", version: { id: a } }]), [a]],
+      ["versions beside the list", { paperclipSkillSync: { pinned: [[a]], [b]: 1 } }, [a, b]],
       ["both shapes in one list", sync(["b", { key: "a", versionId: a }, { key: "a", versionId: a }]), [a]]
     ]
     for (const [name, config, versions] of readable) {
@@ -400,7 +405,7 @@ layer(adopted())("SkillPins", (it) => {
           const agent = yield* Make.agent(owner.companyId, config)
           const facts = yield* factsOf(owner.companyId)
           expect(facts.agentsUnreadable).toEqual([])
-          expect([...facts.agents.entries()]).toEqual(versions.map((version) => [version, [agent]]))
+          expect(facts.agents).toEqual(new Map(versions.map((version) => [version, [agent]])))
         })
       )
     }
@@ -494,36 +499,135 @@ layer(adopted())("SkillPins", (it) => {
       })
     )
 
-    it.effect("[S-05] [S-13] a run that was forgotten stays known, and its row goes after 30 days", () =>
-      Effect.gen(function* () {
-        const sql = yield* SqlClient.SqlClient
-        const pins = yield* SkillPins.SkillPins
-        yield* sql`delete from reclaim.run_pins`
-        yield* sql`delete from reclaim.run_selections`
-        const owner = yield* Make.company
-        const run = yield* Make.run(owner, {
-          status: "succeeded",
-          mode: "native",
-          finalization: { phase: "committed" }
+    const again: ReadonlyArray<
+      readonly [string, (run: Ids.RunId) => Effect.Effect<unknown, unknown, SqlClient.SqlClient>]
+    > = [
+      [
+        "runs again",
+        (run) =>
+          Effect.flatMap(
+            SqlClient.SqlClient,
+            (sql) => sql`update heartbeat_runs set status = 'running' where id = ${run}::uuid`
+          )
+      ],
+      [
+        "is leased again",
+        (run) =>
+          Effect.flatMap(
+            SqlClient.SqlClient,
+            (sql) => sql`update native_run_finalizations set lease_expires_at = 'infinity'
+              where run_id = ${run}::uuid`
+          )
+      ],
+      [
+        "is retried late",
+        (run) =>
+          Effect.flatMap(
+            SqlClient.SqlClient,
+            (sql) => sql`insert into heartbeat_runs
+                (id, company_id, agent_id, status, runtime_mode, created_at, retry_of_run_id)
+              select gen_random_uuid(), company_id, agent_id, 'queued', 'native', created_at, id
+              from heartbeat_runs where id = ${run}::uuid`
+          )
+      ]
+    ]
+    for (const [name, change] of again) {
+      it.effect(`[S-12] [S-13] a run that was forgotten and ${name} keeps the company`, () =>
+        Effect.gen(function* () {
+          const pins = yield* SkillPins.SkillPins
+          yield* noPins
+          const owner = yield* Make.company
+          const [run, released] = yield* Effect.replicateEffect(
+            Make.run(owner, {
+              status: "failed",
+              mode: "native",
+              started: true,
+              finalization: { phase: "committed" }
+            }),
+            2
+          )
+          if (run === undefined || released === undefined) return yield* Effect.die("no runs")
+          for (const each of [run, released]) yield* record(owner.companyId, each, [yield* Make.versionId])
+          yield* pins.release(released)
+          expect(yield* pins.forget(100)).toBe(1)
+          expect((yield* factsOf(owner.companyId)).selectionUnknown).toEqual([])
+          for (const each of [run, released]) yield* change(each)
+          expect((yield* factsOf(owner.companyId)).selectionUnknown).toEqual([run])
+          expect(yield* runsIn("run_selections")).toEqual([released])
         })
+      )
+    }
+
+    it.effect("[S-11] [S-13] a run whose row comes after its pins were forgotten keeps the company", () =>
+      Effect.gen(function* () {
+        const pins = yield* SkillPins.SkillPins
+        yield* noPins
+        const owner = yield* Make.company
+        const run = yield* Make.runId
         yield* record(owner.companyId, run, [yield* Make.versionId])
-        expect(yield* pins.forget(100)).toBe(1)
-        yield* sql`update native_run_finalizations set lease_expires_at = 'infinity' where run_id = ${run}::uuid`
-        expect((yield* factsOf(owner.companyId)).selectionUnknown).toEqual([])
-        yield* sql`update native_run_finalizations set lease_expires_at = null where run_id = ${run}::uuid`
+        expect(yield* at(later("25 hours"))(pins.forget(100))).toBe(1)
+        yield* Make.run(owner, { id: run, status: "running", started: true })
+        const facts = yield* at(later("25 hours"))(factsOf(owner.companyId))
+        expect(facts.selectionUnknown).toEqual([run])
+      })
+    )
+
+    it.effect(
+      "[S-05] [S-13] forgetting pins leaves what was released of the same run in another company",
+      () =>
+        Effect.gen(function* () {
+          const pins = yield* SkillPins.SkillPins
+          const sql = yield* SqlClient.SqlClient
+          yield* noPins
+          const owner = yield* Make.company
+          const stranger = yield* Make.company
+          const run = yield* Make.run(owner, { status: "failed" })
+          yield* record(stranger.companyId, run, [])
+          yield* pins.release(run)
+          yield* record(owner.companyId, run, [yield* Make.versionId])
+          expect(yield* pins.forget(100)).toBe(1)
+          const left = yield* sql<{ readonly id: string }>`
+          select company_id::text as id from reclaim.run_selections`
+          expect(left.map((row) => row.id)).toEqual([stranger.companyId])
+        })
+    )
+
+    it.effect("[S-05] [S-13] a later selection of nothing goes with the pins before it", () =>
+      Effect.gen(function* () {
+        const pins = yield* SkillPins.SkillPins
+        yield* noPins
+        const owner = yield* Make.company
+        const run = yield* Make.run(owner, { status: "failed" })
+        yield* record(owner.companyId, run, [yield* Make.versionId])
+        yield* at(later("1 hour"))(record(owner.companyId, run, []))
+        expect(yield* at(later("2 hours"))(pins.forget(100))).toBe(1)
+        expect(yield* runsIn("run_pins")).toEqual([])
+        expect(yield* runsIn("run_selections")).toEqual([])
+      })
+    )
+
+    it.effect("[S-05] [S-13] a run without pins stays known, and its row goes after 30 days", () =>
+      Effect.gen(function* () {
+        const pins = yield* SkillPins.SkillPins
+        yield* noPins
+        const owner = yield* Make.company
+        const over = { status: "succeeded", mode: "native" } as const
+        const [empty, released] = [
+          yield* Make.run(owner, { ...over, finalization: { phase: "committed" } }),
+          yield* Make.run(owner, { ...over, finalization: { phase: "committed" } })
+        ]
+        yield* record(owner.companyId, empty, [])
+        yield* record(owner.companyId, released, [yield* Make.versionId])
+        yield* pins.release(released)
         expect(yield* at(later("29 days"))(pins.forget(100))).toBe(0)
-        expect((yield* sql`select 1 from reclaim.run_selections`).length).toBe(1)
+        expect(yield* runsIn("run_selections")).toEqual([empty, released].toSorted())
         const leased = yield* Make.run(owner, {
-          status: "succeeded",
-          mode: "native",
+          ...over,
           finalization: { phase: "committed", lease: "infinity" }
         })
         yield* record(owner.companyId, leased, [])
         yield* at(later("31 days"))(pins.forget(100))
-        const left = yield* sql<{
-          readonly id: string
-        }>`select run_id::text as id from reclaim.run_selections`
-        expect(left.map((row) => row.id)).toEqual([leased])
+        expect(yield* runsIn("run_selections")).toEqual([leased])
       })
     )
 
@@ -614,6 +718,7 @@ layer(adopted())("SkillPins", (it) => {
           for (const each of [run, other]) yield* record(owner.companyId, each, [yield* Make.versionId])
           expect(yield* meanwhile("forget.beforePins", pins.forget(100), change(owner, run, noon))).toBe(1)
           expect(yield* runsIn("run_pins")).toEqual([run])
+          expect(yield* runsIn("run_selections")).toEqual([run])
 
           yield* noPins
           const [known, gone] = [yield* Make.run(owner, over), yield* Make.run(owner, over)]
@@ -665,15 +770,18 @@ layer(adopted())("SkillPins", (it) => {
         const owner = yield* Make.company
         const run = yield* Make.run(owner, { status: "failed" })
         const pin = { skillId: yield* Make.skillId, versionId: yield* Make.versionId }
+        // One that it does not select again: what a run selected adds up.
+        const other = { skillId: yield* Make.skillId, versionId: yield* Make.versionId }
         const { companyShared } = yield* Transactions.Transactions
-        yield* companyShared(owner.companyId, () => pins.record(owner.companyId, run, [pin]))
+        yield* companyShared(owner.companyId, () => pins.record(owner.companyId, run, [pin, other]))
         const dropped = yield* uncommitted(
           later("1 hour"),
           [owner.companyId, run, [pin]],
           at(later("2 hours"))(pins.forget(100))
         )
         expect(dropped).toBe(0)
-        expect(yield* runsIn("run_pins")).toEqual([run])
+        expect(yield* runsIn("run_pins")).toEqual([run, run])
+        expect(yield* runsIn("run_selections")).toEqual([run])
       })
     )
 
