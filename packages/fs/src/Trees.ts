@@ -76,15 +76,30 @@ export interface Removal {
 }
 
 /**
- * `digests` reads every file. `onEntries` gets all entries below the top folder, in no order, a few
- * hundred at a time.
+ * - `digests`: reads every file; or, with `maxDigestBytes`, those that are not larger. The others have no
+ *   digest, like all without `digests`.
+ * - `onEntries`: gets all entries below the top folder, in no order, a few hundred at a time.
  *
  * @category models
  * @since 0.1.0
  */
 export interface ScanOptions {
   readonly digests: boolean
+  readonly maxDigestBytes?: bigint | number | undefined
   readonly onEntries?: (entries: ReadonlyArray<CopyComparison.DiskEntry>) => void
+}
+
+/**
+ * - `deadline`: counted from the call. The rest is left then, but for one entry at least; without a free
+ *   thread until then, all of it.
+ * - `expected`: the folder that the path was found to be. When it is another one it stays (ECHANGED).
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface RemoveOptions {
+  readonly deadline?: Duration.Input | undefined
+  readonly expected?: Pick<EntryInfo, "dev" | "ino"> | undefined
 }
 
 /**
@@ -151,13 +166,10 @@ export class Trees extends Context.Service<
     readonly usage: (root: BytePath) => Effect.Effect<Usage, FileError>
     /**
      * Deletes a tree, whatever its depth and the modes of its folders. What cannot go is in the result,
-     * and the rest goes; a tree that does not exist is complete. At the `deadline`, counted from the call,
-     * the rest is left, but for one entry at least; without a free thread until then, all of it.
+     * and the rest goes; a tree that does not exist is complete. Of one whose top is a mount point nothing
+     * goes (EXDEV).
      */
-    readonly remove: (
-      root: BytePath,
-      options?: { readonly deadline?: Duration.Input }
-    ) => Effect.Effect<Removal, FileError>
+    readonly remove: (root: BytePath, options?: RemoveOptions) => Effect.Effect<Removal, FileError>
     /**
      * Copies a tree to a name that nothing has yet, with modes, modification times and links, and digests
      * what it writes. Fails when the source does not come to rest (ECHANGED), and when it holds anything
@@ -245,14 +257,23 @@ const makeTrees = Effect.gen(function* () {
     _tag: "Scan",
     root: latin1(root),
     digests: options.digests,
+    maxDigestBytes: options.maxDigestBytes,
     entries: options.onEntries !== undefined,
     sliceMillis
   })
 
-  const removeSome = (root: BytePath, deadline: bigint | null, maxEntries: number | null) =>
-    perform({ _tag: "Remove", root: latin1(root), deadline, maxEntries }, isRemoval, {
+  const removeSome = (
+    root: BytePath,
+    deadline: bigint | null,
+    maxEntries: number | null,
+    top: RemoveOptions["expected"]
+  ) => {
+    // The two alone, because all of it is copied to the thread.
+    const expected = top === undefined ? undefined : { dev: top.dev, ino: top.ino }
+    return perform({ _tag: "Remove", root: latin1(root), deadline, maxEntries, expected }, isRemoval, {
       overdue: deadline === null ? undefined : { at: deadline, end: Effect.succeed(untouched) }
     })
+  }
 
   return Trees.of({
     scan: (root, options) => perform(scanTask(root, options, 0), isScan, options),
@@ -301,10 +322,10 @@ const makeTrees = Effect.gen(function* () {
         options?.deadline === undefined
           ? null
           : monotonic() + Duration.toNanos(options.deadline).pipe(Option.getOrElse(() => 1n << 60n))
-      const first = yield* removeSome(root, deadline, 1)
+      const first = yield* removeSome(root, deadline, 1, options?.expected)
       yield* betweenEntries
       if (first.complete || first.stopped || first.removedEntries === 0) return first
-      const rest = yield* removeSome(root, deadline, null)
+      const rest = yield* removeSome(root, deadline, null, options?.expected)
       return {
         ...rest,
         removedEntries: first.removedEntries + rest.removedEntries,

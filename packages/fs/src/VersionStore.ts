@@ -16,19 +16,19 @@
  *
  * @since 0.1.0
  */
-import { type Ids, type Manifest, type RetentionPolicy, VersionName, type VersionReason } from "@reclaim/core"
+import { Ids, type Manifest, type RetentionPolicy, VersionName, type VersionReason } from "@reclaim/core"
 import { Context, Effect, Layer, Option, Ref, Schema, type Scope, Stream, Struct } from "effect"
 import { createHash, randomUUID } from "node:crypto"
 import { AccessRecords, folderName as accessFolder } from "./AccessRecords.ts"
-import { type BytePath, show } from "./BytePath.ts"
+import { type BytePath, show, text } from "./BytePath.ts"
 import type { CopyRef } from "./CopyRef.ts"
-import { type FileError, hasCode } from "./FileError.ts"
+import { type FileError, hasCode, make as fileError } from "./FileError.ts"
 import { InstanceRoots } from "./InstanceRoots.ts"
 import * as FaultPoints from "./internal/faultPoints.ts"
 import { ensureFolders, folderInfo, requireFolders } from "./internal/folders.ts"
 import * as StoreEntries from "./internal/storeEntries.ts"
 import { type EntryInfo, PosixFileSystem, type VolumeInfo } from "./PosixFileSystem.ts"
-import { Trees } from "./Trees.ts"
+import { type Removal, type RemoveOptions, Trees } from "./Trees.ts"
 
 export type { CopyRef } from "./CopyRef.ts"
 
@@ -241,6 +241,14 @@ export class VersionStore extends Context.Service<
       LeftoverRef<Named<"Staging" | "Evicting" | "Replaced">>,
       Option.Option<Moved<Named<"Trash">>>
     >
+    /**
+     * Deletes trash by the path that it was listed or moved to; only there, and only when no link leads to
+     * it: a folder on the way that became one is ELOOP, any other path EINVAL. What is gone is complete.
+     */
+    readonly removeTrash: (
+      path: BytePath,
+      options?: Pick<RemoveOptions, "deadline">
+    ) => Effect.Effect<Removal, FileError>
     /** Renames a copy that was leaving, and that differs, to `.replaced-*`; none when it is gone. */
     readonly setAside: Rename<LeftoverRef<Named<"Evicting">>, Option.Option<Moved<Named<"Replaced">>>>
     /** Renames a copy to `.replaced-*`; none when there is none. */
@@ -279,6 +287,18 @@ const writers = 4
 const folderAttempts = 3
 // 1 MiB: about a millisecond of hashing between two turns of the event loop.
 const hashSlice = 1024 * 1024
+
+const isCompanyId = Schema.is(Ids.CompanyId)
+const isSkillId = Schema.is(Ids.SkillId)
+
+const goneTrash: Removal = {
+  complete: true,
+  stopped: false,
+  removedEntries: 0,
+  reclaimedBytes: 0n,
+  failures: [],
+  failureCount: 0
+}
 
 const compared = [
   "kind",
@@ -492,11 +512,44 @@ const makeStore = Effect.gen(function* () {
     return moved
   }, Effect.uninterruptible)
 
+  const skillOfTrash = (path: BytePath) => {
+    const plain = text(path)
+    if (plain?.startsWith(`${skills}/`) !== true) return undefined
+    const [companyId, folder, skillId, name, ...rest] = plain.slice(skills.length + 1).split("/")
+    return isCompanyId(companyId) &&
+      folder === versionsFolder &&
+      isSkillId(skillId) &&
+      name !== undefined &&
+      VersionName.parse(name)._tag === "Trash" &&
+      rest.length === 0
+      ? { companyId, skillId }
+      : undefined
+  }
+
+  const removeTrash = Effect.fnUntraced(function* (
+    path: BytePath,
+    options?: Pick<RemoveOptions, "deadline">
+  ) {
+    const skill = skillOfTrash(path)
+    if (skill === undefined) return yield* fileError("remove", path, "EINVAL")
+    const found = yield* orGone(
+      Effect.gen(function* () {
+        const top = yield* folderInfo(posix, "remove", path)
+        // After the look at the top: a link that comes later leads to another top than this one.
+        yield* requireSkill("remove", skill)
+        return top
+      })
+    )
+    return Option.isNone(found)
+      ? goneTrash
+      : yield* trees.remove(path, { deadline: options?.deadline, expected: found.value })
+  })
+
   /** Turns a staging folder of our own into trash and deletes it; what stays is left to a sweep. */
   const discard = (staged: Moved<Named<"Staging">>) =>
     trashFrom(staged, staged.path, anyTop).pipe(
       Effect.flatMap((trash) =>
-        Option.isNone(trash) ? Effect.succeedNone : Effect.asSome(trees.remove(trash.value.path))
+        Option.isNone(trash) ? Effect.succeedNone : Effect.asSome(removeTrash(trash.value.path))
       ),
       Effect.tap((removal) =>
         Option.isSome(removal) && removal.value.failureCount > 0
@@ -621,6 +674,7 @@ const makeStore = Effect.gen(function* () {
     evict,
     moveBack: makeRename(moveBack),
     toTrash: makeRename((ref, check) => trashFrom(ref, leftoverPath(ref), check)),
+    removeTrash,
     setAside: makeRename((ref, check) => asideFrom(ref, leftoverPath(ref), ref.name.versionId, check)),
     setAsideCopy: makeRename((copy, check) => asideFrom(copy, pathOf(copy), copy.versionId, check)),
     stage,

@@ -279,6 +279,47 @@ describe("treeEngine", () => {
     }).pipe(Effect.scoped)
   )
 
+  it.effect("[F-08] stops reading a file that has more than was listed", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      for (const size of [10, 1_000_000]) {
+        write(root, { file: "x".repeat(size) })
+        let reads = 0
+        const readSync = around(Fs.readSync, (_descriptor, proceed) => {
+          reads += 1
+          if (reads > 20) throw errno("EIO")
+          // As fast as it is read.
+          Fs.appendFileSync(`${root}/file`, "y".repeat(256 * 1024))
+          return proceed()
+        })
+        const scan = () => run({ readSync }).engine.scan(root, { digests: true, entries: false })
+        assert.strictEqual(codeOf(scan), "ECHANGED")
+        assert.isAtMost(reads, 5)
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-08] does not open a file that is larger than what is to be read", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      write(root, { small: "12345", large: "123456", "core.dump": "" })
+      Fs.truncateSync(`${root}/core.dump`, 2 ** 40)
+      for (const maxDigestBytes of [5, 5n]) {
+        const digests = new Map<string, boolean>()
+        const openSync = around(Fs.openSync, (path, proceed) => {
+          if (/(large|core.dump)$/.test(path)) throw errno("EIO")
+          return proceed()
+        })
+        const { engine } = run(
+          { openSync },
+          { emit: ({ sha256, shownPath }) => void digests.set(shownPath, sha256 !== null) }
+        )
+        engine.scan(root, { digests: true, entries: true, maxDigestBytes })
+        assert.deepStrictEqual(Object.fromEntries(digests), { small: true, large: false, "core.dump": false })
+      }
+    }).pipe(Effect.scoped)
+  )
+
   it.effect("[F-05] reads a folder in small pieces and hands out each entry as it is met", () =>
     Effect.gen(function* () {
       const root = `${yield* tempFolder}/tree`
@@ -354,6 +395,50 @@ describe("treeEngine", () => {
       assert.deepStrictEqual(other.failures, [{ path: `${root}/a/mounted`, code: "EXDEV" }])
       assert.strictEqual(Fs.readFileSync(`${root}/a/mounted/precious`, "utf8"), "p")
     }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-04] deletes nothing of a folder that is itself a mount point, and reads it", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      write(root, { "a/precious": "p" })
+      const mounted: Partial<Calls> = {
+        readFileSync: around(Fs.readFileSync, (path, proceed) =>
+          path === "/proc/self/mountinfo" ? `23 22 8:1 / ${root} rw - ext4 /dev/vda rw\n` : proceed()
+        )
+      }
+      assert.strictEqual(
+        codeOf(() => run(mounted).engine.remove(root, everything)),
+        "EXDEV"
+      )
+      assert.strictEqual(Fs.readFileSync(`${root}/a/precious`, "utf8"), "p")
+      assert.strictEqual(run(mounted).engine.usage(root).entries, 2)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect.skipIf(process.platform !== "linux")(
+    "[F-04] takes mounts that it cannot know for no reason to go on",
+    () =>
+      Effect.gen(function* () {
+        const root = `${yield* tempFolder}/tree`
+        write(root, { "a/precious": "p" })
+        for (const without of [{}, plain]) {
+          const { engine } = run({
+            ...without,
+            readFileSync: around(Fs.readFileSync, (path, proceed) => {
+              if (path === "/proc/self/mountinfo") throw errno("EACCES")
+              return proceed()
+            })
+          })
+          for (const call of [
+            () => engine.remove(root, everything),
+            () => engine.usage(root),
+            () => engine.scan(root, { digests: false, entries: false })
+          ]) {
+            assert.strictEqual(codeOf(call), "EACCES")
+          }
+        }
+        assert.strictEqual(Fs.readFileSync(`${root}/a/precious`, "utf8"), "p")
+      }).pipe(Effect.scoped)
   )
 
   it.effect("[F-07] works on plain paths where descriptors cannot be addressed, beyond PATH_MAX too", () =>

@@ -115,6 +115,55 @@ describe("Trees", () => {
     }).pipe(Effect.provide(Trees.layer), Effect.scoped)
   )
 
+  it.effect("[F-08] reads no file that is larger than asked for, whatever its size", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      write(root, { file: "12345", "core.dump": "" })
+      Fs.truncateSync(`${root}/core.dump`, 2 ** 40)
+      const trees = yield* Service
+      const digests = new Map<string, boolean>()
+      yield* trees.scan(root, {
+        digests: true,
+        maxDigestBytes: 5,
+        onEntries: (chunk) => {
+          for (const { sha256, shownPath } of chunk) digests.set(shownPath, sha256 !== null)
+        }
+      })
+      assert.deepStrictEqual(Object.fromEntries(digests), { file: true, "core.dump": false })
+    }).pipe(Effect.provide(Trees.layer), Effect.scoped)
+  )
+
+  it.effect("[F-09] deletes no other folder than the one that is expected", () =>
+    Effect.gen(function* () {
+      const root = `${yield* tempFolder}/tree`
+      write(root, { "a/file": "x", other: "y" })
+      const trees = yield* Service
+      const { dev, ino } = Fs.lstatSync(root, { bigint: true })
+      for (const expected of [
+        { dev, ino: ino + 1n },
+        { dev: dev + 1n, ino }
+      ]) {
+        assert.strictEqual((yield* Effect.flip(trees.remove(root, { expected }))).code, "ECHANGED")
+      }
+      // Another folder takes the name after the first entry went.
+      const replaced = yield* Effect.flip(
+        trees.remove(root, { expected: { dev, ino } }).pipe(
+          Effect.provideService(FaultPoint.FaultHandler, (point) =>
+            Effect.sync(() => {
+              if (point !== "trash.betweenEntries") return
+              Fs.renameSync(root, `${root}.moved`)
+              write(root, { precious: "p", "b/precious": "p" })
+            })
+          )
+        )
+      )
+      assert.strictEqual(replaced.code, "ECHANGED")
+      assert.deepStrictEqual(Fs.readdirSync(root).toSorted(), ["b", "precious"])
+      assert.isTrue((yield* trees.remove(`${root}.moved`, { expected: { dev, ino } })).complete)
+      assert.isTrue((yield* trees.remove(`${root}.moved`, { expected: { dev, ino } })).complete)
+    }).pipe(Effect.provide(Trees.layer), Effect.scoped)
+  )
+
   it.effect("[F-06] measures, digests and deletes names that are not UTF-8", () =>
     Effect.gen(function* () {
       const root = `${yield* tempFolder}/tree`

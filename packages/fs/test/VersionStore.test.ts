@@ -27,7 +27,7 @@ const test = <A, E>(
 ) =>
   Effect.gen(function* () {
     const instance = yield* tempFolder
-    yield* Effect.provide(
+    return yield* Effect.provide(
       body(instance, copyPath(instance).replace(/\/[^/]*$/, "")),
       storeLayer(instance, faults === undefined ? undefined : layerFaulty(faults))
     )
@@ -50,6 +50,120 @@ const files = {
 const { contents, manifest } = manifestOf(files, ["scripts/run.sh"])
 
 const isStaging = (name: string) => VersionName.parse(name)._tag === "Staging"
+
+describe("VersionStore trash", () => {
+  const trash = `.trash-${token()}`
+  const other = skillId(2)
+
+  it.effect("[F-07] deletes trash, and what is gone is complete", () =>
+    test(
+      Effect.fnUntraced(function* (_instance, skill) {
+        write(`${skill}/${trash}`, { "a/file": "x" })
+        const store = yield* VersionStore
+        const removal = yield* store.removeTrash(`${skill}/${trash}`)
+        assert.deepStrictEqual([removal.complete, removal.removedEntries], [true, 3])
+        // As it is listed.
+        write(`${skill}/${trash}`, { file: "x" })
+        assert.strictEqual((yield* store.removeTrash(encode(`${skill}/${trash}`))).removedEntries, 2)
+        const gone = yield* store.removeTrash(`${skill}/${trash}`)
+        assert.deepStrictEqual([gone.complete, gone.removedEntries], [true, 0])
+        Fs.rmdirSync(skill)
+        assert.isTrue((yield* store.removeTrash(`${skill}/${trash}`)).complete)
+      })
+    )
+  )
+
+  it.effect("[F-01] deletes no trash through a folder that became a link", () =>
+    test(
+      Effect.fnUntraced(function* (instance, skill) {
+        const versions = skill.replace(/\/[^/]*$/, "")
+        const company = versions.replace(/\/[^/]*$/, "")
+        for (const folder of [skill, versions, company]) {
+          write(`${skill}/${trash}`, { precious: "p" })
+          Fs.renameSync(folder, `${instance}/outside`)
+          const before = snapshot(`${instance}/outside`)
+          Fs.symlinkSync(`${instance}/outside`, folder)
+          const error = yield* Effect.flip((yield* VersionStore).removeTrash(`${skill}/${trash}`))
+          assert.deepStrictEqual([error.code, error.path], ["ELOOP", folder])
+          assert.deepStrictEqual(snapshot(`${instance}/outside`), before)
+          Fs.unlinkSync(folder)
+          Fs.rmSync(`${instance}/outside`, { recursive: true })
+        }
+        Fs.mkdirSync(skill, { recursive: true })
+        write(`${instance}/outside`, { precious: "p" })
+        Fs.symlinkSync(`${instance}/outside`, `${skill}/${trash}`)
+        const error = yield* Effect.flip((yield* VersionStore).removeTrash(`${skill}/${trash}`))
+        assert.strictEqual(error.code, "ELOOP")
+        assert.deepStrictEqual(Fs.readdirSync(`${instance}/outside`), ["precious"])
+      })
+    )
+  )
+
+  it.effect("[F-01] deletes no other trash when a link takes the place of a folder meanwhile", () => {
+    // Before the look at the trash, and after the deletion of its first entry.
+    let swap: () => void = () => undefined
+    const faults = [
+      {
+        method: "lstat",
+        matches: (path: string) => path.endsWith(trash),
+        times: 1,
+        before: Effect.sync(() => swap())
+      }
+    ] as const
+    const attempt = (point: string | undefined) =>
+      test(
+        Effect.fnUntraced(function* (instance, skill) {
+          write(`${skill}/${trash}`, { one: "1", two: "2" })
+          write(`${instance}/outside/${trash}`, { precious: "p" })
+          const replace = () => {
+            Fs.renameSync(skill, `${skill}.moved`)
+            Fs.symlinkSync(`${instance}/outside`, skill)
+          }
+          swap = point === undefined ? replace : () => undefined
+          const error = yield* Effect.flip((yield* VersionStore).removeTrash(`${skill}/${trash}`)).pipe(
+            point === undefined ? (self) => self : atPoint(point, Effect.sync(replace))
+          )
+          assert.deepStrictEqual(Fs.readdirSync(`${instance}/outside/${trash}`), ["precious"])
+          return error.code
+        }),
+        faults
+      )
+    return Effect.gen(function* () {
+      assert.strictEqual(yield* attempt(undefined), "ELOOP")
+      assert.strictEqual(yield* attempt("trash.betweenEntries"), "ECHANGED")
+    })
+  })
+
+  it.effect("[F-07] deletes only trash of the store", () =>
+    test(
+      Effect.fnUntraced(function* (instance, skill) {
+        const path = made(instance)
+        const versions = skill.replace(/\/[^/]*$/, "")
+        const names = [
+          path,
+          skill,
+          `${skill}/.evicting-${versionId()}-${token()}`,
+          `${skill}/../${other}/${trash}`,
+          `${skill}/deeper/${trash}`,
+          `${versions}/${trash}`,
+          `${versions}/no-id/${trash}`,
+          `${versions.replace("__versions__", "__elsewhere__")}/${skillId()}/${trash}`,
+          `${instance}/${trash}`,
+          Buffer.concat([encode(`${skill}/${trash}`), Buffer.from([0xff])])
+        ]
+        for (const name of names) {
+          if (typeof name === "string" && name !== path && name !== skill) write(name, { precious: "p" })
+        }
+        const before = snapshot(instance)
+        const store = yield* VersionStore
+        for (const name of names) {
+          assert.strictEqual((yield* Effect.flip(store.removeTrash(name))).code, "EINVAL", String(name))
+        }
+        assert.deepStrictEqual(snapshot(instance), before)
+      })
+    )
+  )
+})
 
 describe("VersionStore evictions", () => {
   it.effect("[F-09] moves a copy aside and leaves it there once confirmed", () =>

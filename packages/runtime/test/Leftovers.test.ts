@@ -195,6 +195,22 @@ layer(World.layer(), { excludeTestServices: true })("settling what crashed proce
       )
     }
 
+    it.effect("[S-17] [F-08] that holds a file of a terabyte is told at once, not read", () =>
+      Effect.gen(function* () {
+        const made = yield* Sweeping.idleSkill({ versions: 1 })
+        yield* leave(made, "replaced", {
+          taken: false,
+          alter: (path) => {
+            Fs.writeFileSync(`${path}/core.dump`, "")
+            Fs.truncateSync(`${path}/core.dump`, 2 ** 40)
+          }
+        })
+        const report = yield* World.sweepOnce({ companyId: made.companyId })
+        assert.deepStrictEqual(report.skipped, { Differs: 1 })
+        assert.deepStrictEqual(yield* rest(made), [".replaced"])
+      })
+    )
+
     it.effect("[S-17] [S-22] stays when its snapshot is written between the proof and the move", () =>
       Effect.gen(function* () {
         const made = yield* Sweeping.idleSkill({ versions: 1 })

@@ -214,7 +214,9 @@ export interface Folder {
   readonly stat: BigIntStats
 }
 
-const sameFile = (left: BigIntStats, right: BigIntStats) => left.dev === right.dev && left.ino === right.ino
+type Identity = Pick<EntryInfo, "dev" | "ino">
+
+const sameFile = (left: Identity, right: Identity) => left.dev === right.dev && left.ino === right.ino
 
 export const make = (environment: Environment) => {
   const { breathe, calls, cancelled, emit, now, pause } = environment
@@ -290,24 +292,37 @@ export const make = (environment: Environment) => {
   }
 
   /**
-   * The mount points below a folder, relative to it. A mount of another file system shows in the device,
-   * one of the same file system (a bind mount) only here.
+   * The mount points at and below a folder, relative to it; its own is empty. A mount of another file system
+   * shows in the device, one of the same file system (a bind mount) only here.
    */
-  const mountsBelow = (root: Folder, rootPath: string): ReadonlySet<string> => {
-    const table = succeeds(() => calls.readFileSync("/proc/self/mountinfo", "latin1"))
+  const mountsFrom = (root: Folder, rootPath: string): Set<string> => {
+    const read = () => calls.readFileSync("/proc/self/mountinfo", "latin1")
+    // A table that exists and cannot be read is no answer: what is mounted would be taken for the tree's own.
+    const table =
+      process.platform === "linux" ? attempt("read", "/proc/self/mountinfo", read) : succeeds(read)
     if (table === undefined) return new Set()
     const actual =
       descriptors === undefined
         ? rootPath
-        : calls.readlinkSync(`${descriptors}/${root.descriptor}`, { encoding: "latin1" })
-    const below = new Set<string>()
+        : attempt("readlink", show(rootPath), () =>
+            calls.readlinkSync(`${descriptors}/${root.descriptor}`, { encoding: "latin1" })
+          )
+    const mounts = new Set<string>()
     for (const line of table.split("\n")) {
       const point = line
         .split(" ", 5)[4]
         ?.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)))
-      if (point?.startsWith(`${actual}/`)) below.add(point.slice(actual.length + 1))
+      if (point === actual) mounts.add("")
+      else if (point?.startsWith(`${actual}/`)) mounts.add(point.slice(actual.length + 1))
     }
-    return below
+    return mounts
+  }
+
+  /** Of a tree that is read, the top may be mounted: a home often is. */
+  const mountsBelow = (root: Folder, rootPath: string): ReadonlySet<string> => {
+    const mounts = mountsFrom(root, rootPath)
+    mounts.delete("")
+    return mounts
   }
 
   const openRoot = (operation: string, path: string): Folder => {
@@ -347,7 +362,8 @@ export const make = (environment: Environment) => {
         sum = hash("sha256", chunk.subarray(0, first), "hex")
       } else {
         const running = createHash("sha256").update(chunk)
-        for (;;) {
+        // Not to the end of a file that grows as fast as it is read.
+        while (total <= listed.size) {
           step()
           const read = calls.readSync(descriptor, chunk, 0, chunk.length, null)
           if (read === 0) break
@@ -470,15 +486,22 @@ export const make = (environment: Environment) => {
 
   const scan = (
     rootPath: string,
-    options: { readonly digests: boolean; readonly entries: boolean }
+    options: {
+      readonly digests: boolean
+      readonly entries: boolean
+      readonly maxDigestBytes?: bigint | number | undefined
+    }
   ): TreeScan => {
     const figures = makeUsage()
     const sum = makeSum()
+    const { maxDigestBytes = Number.POSITIVE_INFINITY } = options
     const root = walk("scan", rootPath, (path, address, stat, kind) => {
       figures.add(stat, kind)
       sum.add(describe(path, stat, kind))
       const sha256 =
-        options.digests && kind === "file" ? digest(address, () => show(`${rootPath}/${path}`), stat) : null
+        options.digests && kind === "file" && stat.size <= maxDigestBytes
+          ? digest(address, () => show(`${rootPath}/${path}`), stat)
+          : null
       if (options.entries) {
         emit({
           path: text(path),
@@ -503,8 +526,13 @@ export const make = (environment: Environment) => {
 
   const remove = (
     rootPath: string,
-    options: { readonly deadline: bigint | null; readonly maxEntries: number | null }
+    options: {
+      readonly deadline: bigint | null
+      readonly maxEntries: number | null
+      readonly expected?: Identity | undefined
+    }
   ): Removal => {
+    const { expected } = options
     let removed = 0
     let reclaimed = 0n
     let failures: Array<Removal["failures"][number]> = []
@@ -671,6 +699,9 @@ export const make = (environment: Environment) => {
       if (listed === undefined) return result(true)
       if (listed.isSymbolicLink()) throw new TreeError("remove", show(rootPath), "ELOOP")
       if (!listed.isDirectory()) throw new TreeError("remove", show(rootPath), "ENOTDIR")
+      if (expected !== undefined && !sameFile(listed, expected)) {
+        throw new TreeError("remove", show(rootPath), "ECHANGED")
+      }
       // What could not go is tried again in every pass, and is reported once.
       failures = []
       failureCount = 0
@@ -693,7 +724,11 @@ export const make = (environment: Environment) => {
         attemptAt(
           "remove",
           () => show(rootPath),
-          () => empty(root, mountsBelow(root, rootPath), root, rootPath, 0)
+          () => {
+            const mounts = mountsFrom(root, rootPath)
+            if (mounts.has("")) throw new TreeError("remove", show(rootPath), "EXDEV")
+            empty(root, mounts, root, rootPath, 0)
+          }
         )
       } finally {
         calls.closeSync(root.descriptor)

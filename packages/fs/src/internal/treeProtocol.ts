@@ -27,6 +27,8 @@ export type Task =
       readonly _tag: "Scan"
       readonly root: string
       readonly digests: boolean
+      /** A larger file is not read; absent is no bound. */
+      readonly maxDigestBytes?: bigint | number | undefined
       readonly entries: boolean
       /** Milliseconds of work after which the thread waits to be resumed; 0 is never. */
       readonly sliceMillis: number
@@ -38,6 +40,8 @@ export type Task =
       /** On the monotonic clock, in nanoseconds. */
       readonly deadline: bigint | null
       readonly maxEntries: number | null
+      /** What the root must be; absent is any folder. */
+      readonly expected?: { readonly dev: bigint; readonly ino: bigint } | undefined
     }
   | {
       readonly _tag: "Copy"

@@ -32,6 +32,13 @@ export const obstacleOf = (error: FileError.FileError): VersionReason.Obstacle =
 })
 
 /**
+ * The size of the largest file of a manifest, in bytes. A larger one on disk differs by its size: it need
+ * not be read, and a sparse one could be read for ever.
+ */
+export const largest = (manifest: Manifest.Manifest): number =>
+  manifest.reduce((most, { size }) => Math.max(most, size), 0)
+
+/**
  * Compares a folder with what the database would rebuild, contents included. Holds no lock: the caller
  * compares the fingerprint again before anything is deleted.
  */
@@ -50,6 +57,7 @@ export const examine = Effect.fnUntraced(function* (
   const scanned = yield* Effect.result(
     trees.scan(path, {
       digests: true,
+      maxDigestBytes: largest(manifest.success),
       onEntries: (entries) => {
         for (const entry of entries) comparator.add(entry)
       }

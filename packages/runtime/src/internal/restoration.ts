@@ -4,7 +4,7 @@ import { AccessRecords, type CopyRef, FileError, InstanceRoots, Trees, VersionSt
 import type { PosixFileSystem } from "@reclaim/fs"
 import { Array as Arr, type DateTime, Duration, Effect, Option, Result, Stream } from "effect"
 import { ServerName } from "../ServerName.ts"
-import { obstacleOf } from "./examination.ts"
+import { largest, obstacleOf } from "./examination.ts"
 import type { DatabaseFailure, Services } from "./services.ts"
 
 /** Why a version has no copy that a run could use. */
@@ -125,6 +125,7 @@ const plan = (wanted: Wanted, options: Options) =>
     const comparator = CopyComparison.make(manifest, "serving")
     const scan = yield* trees.scan(path, {
       digests: options.verify === "digest",
+      maxDigestBytes: largest(manifest),
       onEntries: (entries) => {
         for (const entry of entries) comparator.add(entry)
       }

@@ -1,6 +1,6 @@
 import type { Ids } from "@reclaim/core"
 import { DatabaseError, Transactions } from "@reclaim/db"
-import { type BytePath, Trees } from "@reclaim/fs"
+import { type BytePath, type Trees, VersionStore } from "@reclaim/fs"
 import { Clock, Duration, Effect } from "effect"
 import type { DatabaseFailure, Services } from "./services.ts"
 
@@ -26,7 +26,7 @@ export const deleteTrash = Effect.fnUntraced(function* (
   folders: ReadonlyArray<BytePath.BytePath>
 ): Effect.fn.Return<Deletion, DatabaseFailure, Services> {
   const transactions = yield* Transactions.Transactions
-  const trees = yield* Trees.Trees
+  const store = yield* VersionStore.VersionStore
   const clock = yield* Clock.Clock
   let finished = 0
   let reclaimedBytes = 0n
@@ -47,7 +47,7 @@ export const deleteTrash = Effect.fnUntraced(function* (
       function* (folder: BytePath.BytePath) {
         const remaining = end - clock.monotonicTimeNanosUnsafe()
         if (remaining <= 0n) return unfinished.push(folder)
-        const removal = yield* trees.remove(folder, { deadline: Duration.nanos(remaining) })
+        const removal = yield* store.removeTrash(folder, { deadline: Duration.nanos(remaining) })
         reclaimedBytes += removal.reclaimedBytes
         // What could not go is counted when the rest has gone: in the slice that reaches the end.
         if (removal.stopped && (removal.removedEntries > 0 || removal.failureCount === 0)) {
