@@ -159,11 +159,11 @@ const serve = Effect.fnUntraced(function* (
     ),
     (child) => Effect.sync(() => child.kill("SIGKILL"))
   )
-  const line = yield* Effect.callback<string, Error>((resume) => {
+  const line = yield* Effect.callback<string>((resume) => {
     let errors = ""
     child.stderr.setEncoding("utf8").on("data", (chunk: string) => (errors += chunk))
     child.stdout.setEncoding("utf8").once("data", (chunk: string) => resume(Effect.succeed(chunk)))
-    child.once("close", () => resume(Effect.fail(new Error(`ended before it served: ${errors}`))))
+    child.once("close", () => resume(Effect.die(`ended before it served: ${errors}`)))
   })
   const pid = child.pid
   if (pid === undefined) return yield* Effect.die("the child has no process")
