@@ -249,7 +249,7 @@ const cases: ReadonlyArray<Case> = [
   },
   {
     what: "a URL of something else",
-    args: ["migrate", "--database-url", `mysql://bob:${secret}@db/x`],
+    args: ["migrate", "--database-url", `mysql://user:${secret}@db/x`],
     code: 2,
     tag: "BadUsage",
     says: /--database-url is not a URL of a PostgreSQL database/
@@ -257,21 +257,21 @@ const cases: ReadonlyArray<Case> = [
   {
     what: "a URL that is none",
     args: ["migrate"],
-    env: { DATABASE_URL: `bob:${secret}@db` },
+    env: { DATABASE_URL: `user:${secret}@db` },
     code: 2,
     tag: "BadUsage",
     says: /DATABASE_URL is not a URL of a PostgreSQL database/
   },
   {
     what: "a URL where none belongs",
-    args: ["migrate", `postgres://bob:${secret}@db/x`],
+    args: ["migrate", `postgres://user:${secret}@db/x`],
     code: 2,
     tag: "UnexpectedArgument",
     says: /postgres:\/\/\*\*\*@db\/x/
   },
   {
     what: "a server that does not answer",
-    args: ["migrate", "--database-url", `postgres://bob:${secret}@127.0.0.1:1/x`],
+    args: ["migrate", "--database-url", `postgres://user:${secret}@127.0.0.1:1/x`],
     code: 1,
     tag: "DatabaseUnreachable",
     says: /cannot reach the database at 127\.0\.0\.1:1\/x: .*ECONNREFUSED/
@@ -346,7 +346,7 @@ layer(Fixture.layer, { timeout: 60_000 })("bad input", (it) => {
   it.effect("[O-04] a person reads the same line on standard error, without a stack trace", () =>
     Effect.gen(function* () {
       const { run } = yield* Fixture.Fixture
-      const url = `postgres://bob:${secret}@127.0.0.1:1/x`
+      const url = `postgres://user:${secret}@127.0.0.1:1/x`
       const quiet = yield* run(["journal", "--database-url", url])
       expect(quiet.code).toBe(1)
       expect(quiet.stdout).toBe("")

@@ -94,7 +94,7 @@ layer(NodeServices.layer, { timeout: 120_000 })("demo", (it) => {
           /^Declare consignment 7741 +retain +\d+ KiB +referred to by environment lease /m,
           /^Roll 4\.1 out to the fleet +retain +\d+ KiB +run .* is not finished$/m,
           /^Subtitle the winter film +retain +\d+ KiB +issue .* closed within the window, may go from /m,
-          /^Recall patients, week 44 +retain +\d+ KiB +held by dana@ops: /m,
+          /^Recall patients, week 44 +retain +\d+ KiB +held by ops@console: /m,
           /^Plan the Christmas routes +a killed server left \.retiring-/m,
           /^Sign firmware 4\.2 +current +\(none\)$/m,
           /^Plan the Christmas routes +\.retiring-\S+ +current$/m,

@@ -106,7 +106,7 @@ describe("what an operator reads", () => {
   })
 
   it("[O-03] hides the credentials of every URL", () => {
-    expect(withoutCredentials('no postgres://bob:hun@ter2@db/x and "http://a@b"')).toBe(
+    expect(withoutCredentials('no postgres://user:hun@ter2@db/x and "http://a@b"')).toBe(
       'no postgres://***@db/x and "http://***@b"'
     )
     expect(withoutCredentials("postgres://db/x?user=a&password=hunter2&sslmode=on")).toBe(

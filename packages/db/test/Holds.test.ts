@@ -17,8 +17,8 @@ layer(adopted())("Holds", (it) => {
       const held = Effect.map(pins.facts([companyId]), (facts) => facts.get(companyId)?.held)
       yield* holds.holdVersion(companyId, versionId, "ann", "audit")
       expect(yield* held).toEqual(new Map([[versionId, { by: "ann", note: "audit" }]]))
-      yield* holds.holdVersion(companyId, versionId, "bob", "still")
-      expect(yield* held).toEqual(new Map([[versionId, { by: "bob", note: "still" }]]))
+      yield* holds.holdVersion(companyId, versionId, "night shift", "still")
+      expect(yield* held).toEqual(new Map([[versionId, { by: "night shift", note: "still" }]]))
       expect(yield* holds.unholdVersion(companyId, versionId)).toBe(true)
       expect(yield* holds.unholdVersion(companyId, versionId)).toBe(false)
       expect(yield* held).toEqual(new Map())
@@ -34,10 +34,10 @@ layer(adopted())("Holds", (it) => {
       const hour = DateTime.addDuration(noon, "1 hour")
       yield* holds.holdScope(scope, "ann", "first")
       yield* holds.holdScope(scope, "ann", "second")
-      yield* at(hour)(holds.holdVersion(companyId, versionId, "bob", "note"))
+      yield* at(hour)(holds.holdVersion(companyId, versionId, "night shift", "note"))
       expect(yield* holds.list).toEqual([
         { _tag: "Scope", scope, by: "ann", note: "second", createdAt: noon },
-        { _tag: "Version", companyId, versionId, by: "bob", note: "note", createdAt: hour }
+        { _tag: "Version", companyId, versionId, by: "night shift", note: "note", createdAt: hour }
       ])
       const other = Ids.ScopeId.make("f".repeat(64))
       expect(yield* holds.scopes([scope, other])).toEqual(new Map([[scope, { by: "ann", note: "second" }]]))

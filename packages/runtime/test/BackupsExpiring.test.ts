@@ -328,7 +328,7 @@ layer(World.layer(), { excludeTestServices: true })("expiring", (it) => {
         "an operator",
         "Held",
         Effect.tap(World.expirable(), ({ scope }) =>
-          Effect.flatMap(Holds.Holds, (holds) => holds.holdScope(scope, "alice", "look at it"))
+          Effect.flatMap(Holds.Holds, (holds) => holds.holdScope(scope, "ops", "look at it"))
         )
       ]
     ]
@@ -396,9 +396,11 @@ layer(World.layer(), { excludeTestServices: true })("expiring", (it) => {
       yield* World.begin
       const session = yield* World.expirable()
       const holds = yield* Holds.Holds
-      yield* holds.holdScope(session.scope, "alice", "first")
-      yield* holds.holdScope(session.scope, "bob", "second")
-      assert.deepStrictEqual(yield* World.reasons(session), [{ _tag: "Held", by: "bob", note: "second" }])
+      yield* holds.holdScope(session.scope, "ops", "first")
+      yield* holds.holdScope(session.scope, "night shift", "second")
+      assert.deepStrictEqual(yield* World.reasons(session), [
+        { _tag: "Held", by: "night shift", note: "second" }
+      ])
       yield* holds.unholdScope(session.scope)
       assert.strictEqual((yield* World.sweepOnce()).expired, 1)
     })

@@ -147,7 +147,7 @@ layer(World.layer(), { excludeTestServices: true })("leftovers", (it) => {
         yield* World.begin
         const session = yield* kept([{ name: leftover("retiring") }, { completedAt: days(1) }])
         const holds = yield* Holds.Holds
-        yield* holds.holdScope(session.scope, "alice", "wait")
+        yield* holds.holdScope(session.scope, "ops", "wait")
         yield* World.sweepOnce()
         assert.deepStrictEqual(yield* World.names(session), [".retiring", "current"])
         yield* holds.unholdScope(session.scope)

@@ -129,7 +129,7 @@ layer(World.layer(), { excludeTestServices: true })("retiring", (it) => {
           Effect.flatMap(
             SqlClient.SqlClient,
             (sql) => sql`insert into reclaim.holds (kind, scope, held_by, note, created_at)
-              values ('scope', ${scope}, 'alice', 'wait', now())`
+              values ('scope', ${scope}, 'ops', 'wait', now())`
           )
         )
       ],

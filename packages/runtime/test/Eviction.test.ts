@@ -59,7 +59,7 @@ const changes: Record<
     // Not by the service, which waits for the lock of the company.
     const sql = yield* SqlClient.SqlClient
     yield* sql`insert into reclaim.holds (kind, company_id, version_id, held_by, note, created_at)
-      values ('version', ${made.companyId}::uuid, ${made.copies[0]!.versionId}::uuid, 'anna', '', now())`
+      values ('version', ${made.companyId}::uuid, ${made.copies[0]!.versionId}::uuid, 'ops', '', now())`
   }),
   "it is used": Effect.fnUntraced(function* (made) {
     yield* (yield* AccessRecords.AccessRecords).touch(

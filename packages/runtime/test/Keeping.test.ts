@@ -118,7 +118,7 @@ const reasons = {
     hold: Effect.fnUntraced(function* (made: Made) {
       const holds = yield* Holds.Holds
       const { companyId, versionId } = first(made)
-      yield* holds.holdVersion(companyId, versionId, "anna", "the customer asked")
+      yield* holds.holdVersion(companyId, versionId, "ops", "the customer asked")
       return { release: holds.unholdVersion(companyId, versionId) }
     })
   },
@@ -403,7 +403,7 @@ layer(World.layer(), { excludeTestServices: true })("what stays", (it) => {
           values (${testRunId}::uuid, ${companyId}::uuid, ${pinned.versionId}::uuid, 'queued')`
         yield* sql`update company_skills set current_version_id = ${pinned.versionId}::uuid
           where id = ${made.skillId}::uuid`
-        yield* (yield* Holds.Holds).holdVersion(companyId, pinned.versionId, "anna", "audit")
+        yield* (yield* Holds.Holds).holdVersion(companyId, pinned.versionId, "ops", "audit")
         const records = yield* AccessRecords.AccessRecords
         const usedAt = DateTime.add(World.noon, { minutes: 30 })
         yield* records.touch(pinned, usedAt)
@@ -418,7 +418,7 @@ layer(World.layer(), { excludeTestServices: true })("what stays", (it) => {
           { _tag: "UnsettledRecovery", runIds: [failed] },
           { _tag: "AgentPin", agentIds: [agentId] },
           { _tag: "TestRun", testRunIds: [testRunId] },
-          { _tag: "Held", by: "anna", note: "audit" },
+          { _tag: "Held", by: "ops", note: "audit" },
           { _tag: "RecentlyUsed", lastUsedAt: usedAt, eligibleAt: DateTime.add(usedAt, { hours: 1 }) }
         ]
         const kept = of(pinned)

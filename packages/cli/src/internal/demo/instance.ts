@@ -172,7 +172,7 @@ export const lay: (
     copyOf(northwind, "log-bisect", 2).versionId
   )
   const held = copyOf(northwind, "safety-review", 1)
-  yield* holds.holdVersion(held.companyId, held.versionId, "dana@ops", "evidence for the March recall")
+  yield* holds.holdVersion(held.companyId, held.versionId, "ops@console", "evidence for the March recall")
 
   yield* progress("letting two months pass")
   // Two hours to sixty days, but for what was used a moment ago.

@@ -126,7 +126,7 @@ const writeRows = Effect.fnUntraced(function* (dice: Dice.Dice, session: Omit<De
   }
   if (twist === "hold") {
     yield* Effect.flatMap(Holds.Holds, (holds) =>
-      holds.holdScope(scope, "dana@ops", "the insurer asked for the transcript")
+      holds.holdScope(scope, "ops@console", "the insurer asked for the transcript")
     )
   }
 })
