@@ -202,8 +202,11 @@ describe("copyEngine", () => {
           what
         )
         assert.strictEqual(`sha256:${copied.sha256}`, hostDigest(`${folder}/target`).sha256, what)
-        Fs.rmSync(source, { recursive: true })
-        Fs.rmSync(`${folder}/target`, { recursive: true })
+        for (const made of [source, `${folder}/target`]) {
+          // An ordinary user removes nothing from a read-only folder.
+          if (Fs.existsSync(`${made}/sub/y`)) Fs.chmodSync(`${made}/sub/y`, 0o755)
+          Fs.rmSync(made, { recursive: true })
+        }
       }
     }).pipe(Effect.scoped)
   )
@@ -276,7 +279,10 @@ describe("copyEngine", () => {
         added: () => Fs.writeFileSync(`${source}/sub/late`, "late"),
         vanished: () => Fs.unlinkSync(`${source}/sub/z`),
         "folder added": () => write(source, { "sub/new/file": "n" }),
-        "folder vanished": () => Fs.rmSync(`${source}/sub/y`, { recursive: true })
+        "folder vanished": () => {
+          Fs.chmodSync(`${source}/sub/y`, 0o755)
+          Fs.rmSync(`${source}/sub/y`, { recursive: true })
+        }
       }
       for (const [what, change] of Object.entries(changes)) {
         write(source, { "sub/a": "a", "sub/c": "c", "sub/y/inner": "y", "sub/z": "z", top: "t" })
@@ -284,8 +290,11 @@ describe("copyEngine", () => {
         const copied = engineWith(whenOpened("c", change)).copy(source, `${folder}/target`, live)
         assert.deepStrictEqual(hostDigest(`${folder}/target`), hostDigest(source), what)
         assert.strictEqual(`sha256:${copied.sha256}`, hostDigest(source).sha256, what)
-        Fs.rmSync(source, { recursive: true })
-        Fs.rmSync(`${folder}/target`, { recursive: true })
+        for (const made of [source, `${folder}/target`]) {
+          // An ordinary user removes nothing from a read-only folder.
+          if (Fs.existsSync(`${made}/sub/y`)) Fs.chmodSync(`${made}/sub/y`, 0o755)
+          Fs.rmSync(made, { recursive: true })
+        }
       }
     }).pipe(Effect.scoped)
   )

@@ -33,6 +33,13 @@ const runsAsNobody =
   isRoot &&
   spawnSync(process.execPath, ["-e", ""], { cwd: packageFolder, uid: nobody, gid: nobody }).status === 0
 
+/** A process ended before it served. */
+class Ended extends Schema.TaggedError<Ended>()("Ended", { errors: Schema.String }) {
+  override get message() {
+    return `ended before it served: ${this.errors}`
+  }
+}
+
 const Served = Schema.fromJsonString(
   Schema.Struct({ socketDir: Schema.String, pid: Schema.Int, url: Schema.String })
 )
@@ -159,11 +166,11 @@ const serve = Effect.fnUntraced(function* (
     ),
     (child) => Effect.sync(() => child.kill("SIGKILL"))
   )
-  const line = yield* Effect.callback<string>((resume) => {
+  const line = yield* Effect.callback<string, Ended>((resume) => {
     let errors = ""
     child.stderr.setEncoding("utf8").on("data", (chunk: string) => (errors += chunk))
     child.stdout.setEncoding("utf8").once("data", (chunk: string) => resume(Effect.succeed(chunk)))
-    child.once("close", () => resume(Effect.die(`ended before it served: ${errors}`)))
+    child.once("close", () => resume(Effect.fail(new Ended({ errors }))))
   })
   const pid = child.pid
   if (pid === undefined) return yield* Effect.die("the child has no process")

@@ -280,7 +280,7 @@ layer(World.layer(), { excludeTestServices: true })("batches", (it) => {
         Fs.cpSync(yield* path(4), yield* Sweeping.leftoverPath(copies[4]!, "replaced"), { recursive: true })
         Fs.cpSync(yield* path(5), yield* Sweeping.leftoverPath(copies[5]!, "staging"), { recursive: true })
         Fs.cpSync(yield* path(6), yield* Sweeping.leftoverPath(copies[6]!, "trash"), { recursive: true })
-        Fs.writeFileSync(`${yield* path(7)}/SKILL.md`, "mine")
+        World.overwrite(`${yield* path(7)}/SKILL.md`, "mine")
         Fs.rmSync(yield* path(8), { recursive: true })
         const { path: instance } = yield* World.Instance
         Fs.mkdirSync(`${instance}/skills/${companyId}/__versions__/${crypto.randomUUID()}`)

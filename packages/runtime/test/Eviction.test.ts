@@ -225,7 +225,7 @@ layer(World.layer(), { excludeTestServices: true })("evicting", (it) => {
   })
 
   describe("an edit deep inside", () => {
-    const edit = (path: string) => Fs.writeFileSync(`${path}/scripts/run.sh`, "#!/bin/sh\nedited\n")
+    const edit = (path: string) => World.overwrite(`${path}/scripts/run.sh`, "#!/bin/sh\nedited\n")
     for (const point of ["evict.beforeLock", "evict.afterRename", "evict.afterCommit"]) {
       it.effect(`[S-21] [F-02] at ${point} is noticed by the fingerprint and moved back`, () =>
         Effect.gen(function* () {

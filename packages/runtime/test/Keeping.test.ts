@@ -234,7 +234,7 @@ layer(World.layer(), { excludeTestServices: true })("what stays", (it) => {
 
   describe("contents", () => {
     const alterations: ReadonlyArray<readonly [string, string, (path: string) => void]> = [
-      ["[S-17] an edited file", "Differs", (path) => Fs.writeFileSync(`${path}/SKILL.md`, "revision 9")],
+      ["[S-17] an edited file", "Differs", (path) => World.overwrite(`${path}/SKILL.md`, "revision 9")],
       ["[S-17] a file more", "Differs", (path) => Fs.writeFileSync(`${path}/notes.txt`, "mine")],
       ["[S-17] an empty folder more", "Differs", (path) => Fs.mkdirSync(`${path}/mine`)],
       ["[S-17] a file less", "Differs", (path) => Fs.rmSync(`${path}/SKILL.md`)],
@@ -440,7 +440,7 @@ layer(World.layer(), { excludeTestServices: true })("what stays", (it) => {
       Effect.gen(function* () {
         const { companyId, copies } = yield* Sweeping.idleSkill({ versions: 1 })
         const path = yield* Sweeping.pathOf(copies[0]!)
-        Fs.writeFileSync(`${path}/SKILL.md`, "revision 9")
+        World.overwrite(`${path}/SKILL.md`, "revision 9")
         const trash = yield* Sweeping.leftoverPath(copies[0]!, "trash")
         Fs.mkdirSync(trash)
         Fs.mkdirSync(`${path}/../notes`)

@@ -10,7 +10,7 @@ import * as World from "./support/World.ts"
 type Made = Effect.Success<ReturnType<typeof World.skill>>
 type Kind = "staging" | "evicting" | "replaced"
 
-const edit = (path: string) => Fs.writeFileSync(`${path}/SKILL.md`, "somebody's")
+const edit = (path: string) => World.overwrite(`${path}/SKILL.md`, "somebody's")
 
 /** Sets the clock so that the folder is exactly as old as that; times of files are real. */
 const aged = Effect.fnUntraced(function* (path: string, time: "ctimeMs" | "mtimeMs", millis: number) {

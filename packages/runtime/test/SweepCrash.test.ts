@@ -63,7 +63,7 @@ const build = Effect.gen(function* () {
   yield* records.remove(unrecorded!)
   yield* leave(back, "evicting", false)
   yield* leave(same, "evicting", true)
-  Fs.writeFileSync(`${yield* leave(other, "evicting", true)}/SKILL.md`, "somebody's")
+  World.overwrite(`${yield* leave(other, "evicting", true)}/SKILL.md`, "somebody's")
   yield* leave(staged, "staging", false)
   yield* leave(replaced, "replaced", false)
   yield* leave(trashed, "trash", false)

@@ -201,3 +201,11 @@ export const picture = Effect.map(Instance, ({ path }) =>
     { encoding: "utf8" }
   )
 )
+
+/** Writes over a file of a copy, which is read-only, and leaves its mode as it was. */
+export const overwrite = (path: string, content: string): void => {
+  const { mode } = Fs.statSync(path)
+  Fs.chmodSync(path, 0o600)
+  Fs.writeFileSync(path, content)
+  Fs.chmodSync(path, mode & 0o777)
+}
