@@ -14,6 +14,7 @@ import { layerClient, layerRoots } from "./connection.ts"
 import { BadUsage, Unsuccessful } from "./failure.ts"
 import * as Flags from "./flags.ts"
 import type { Subcommand } from "./flags.ts"
+import { printBatches } from "./pass.ts"
 import { Printer } from "./printer.ts"
 import { server } from "./process.ts"
 import { sentences } from "./reasons.ts"
@@ -185,50 +186,22 @@ const batchCells = (number: number, report: BackupReport.BackupReport): Readonly
   formatMillis(report.durationMillis)
 ]
 
-interface Pass {
-  readonly batches: number
-  readonly report: BackupReport.BackupReport
-  readonly dryRun: boolean
-  readonly continuation: string | null
-}
-
 /** Prints each batch of a pass as it ends, then the whole. */
 export const printPass = Effect.fnUntraced(function* <E, R>(
   batches: Stream.Stream<BackupExpiration.Batch, E, R>,
   start: { readonly dryRun: boolean; readonly continuation: string | null }
 ) {
   const printer = yield* Printer
-  const pass = yield* batches.pipe(
-    Stream.runFoldEffect(
-      (): Pass => ({ batches: 0, report: BackupReport.empty, ...start }),
-      Effect.fnUntraced(function* (before, batch) {
-        const continuation = Option.getOrNull(batch.continuation)
-        if (before.batches === 0) {
-          yield* printer.lines(
-            row(
-              batchColumns,
-              batchColumns.map(({ title }) => title)
-            )
-          )
-        }
-        yield* printer.document(Output.BackupBatch, {
-          type: "batch",
-          ...toTotals(batch.report, batch.dryRun, continuation)
-        })
-        const pass: Pass = {
-          batches: before.batches + 1,
-          report: BackupReport.combine(before.report, batch.report),
-          dryRun: batch.dryRun,
-          continuation
-        }
-        yield* printer.lines(row(batchColumns, batchCells(pass.batches, batch.report)))
-        yield* printer.progress(
-          `checked ${count(pass.report.checked, "session")}, reclaimed ${formatBytes(pass.report.reclaimedAllocatedBytes)}`
-        )
-        return pass
-      })
-    )
-  )
+  const pass = yield* printBatches(batches, start, {
+    empty: BackupReport.empty,
+    combine: BackupReport.combine,
+    columns: batchColumns,
+    cells: batchCells,
+    document: (report, dryRun, continuation) =>
+      printer.document(Output.BackupBatch, { type: "batch", ...toTotals(report, dryRun, continuation) }),
+    progress: (report) =>
+      `checked ${count(report.checked, "session")}, reclaimed ${formatBytes(report.reclaimedAllocatedBytes)}`
+  })
   const { report } = pass
   yield* printer.document(Output.BackupSweepSummary, {
     type: "summary",

@@ -10,6 +10,7 @@ import { layerClient, layerRoots } from "./connection.ts"
 import { Unsuccessful } from "./failure.ts"
 import * as Flags from "./flags.ts"
 import type { Subcommand } from "./flags.ts"
+import { printBatches } from "./pass.ts"
 import { Printer } from "./printer.ts"
 import { server } from "./process.ts"
 import { heading, sentence, sentences } from "./reasons.ts"
@@ -274,50 +275,22 @@ const batchCells = (number: number, report: VersionReport.VersionReport): Readon
   formatMillis(report.durationMillis)
 ]
 
-interface Pass {
-  readonly batches: number
-  readonly report: VersionReport.VersionReport
-  readonly dryRun: boolean
-  readonly continuation: string | null
-}
-
 /** Prints each batch of a pass as it ends, then the whole. */
 export const printPass = Effect.fnUntraced(function* <E, R>(
   batches: Stream.Stream<SkillVersionRetention.Batch, E, R>,
   start: { readonly dryRun: boolean; readonly continuation: string | null }
 ) {
   const printer = yield* Printer
-  const pass = yield* batches.pipe(
-    Stream.runFoldEffect(
-      (): Pass => ({ batches: 0, report: VersionReport.empty, ...start }),
-      Effect.fnUntraced(function* (before, batch) {
-        const continuation = Option.getOrNull(batch.continuation)
-        if (before.batches === 0) {
-          yield* printer.lines(
-            row(
-              batchColumns,
-              batchColumns.map(({ title }) => title)
-            )
-          )
-        }
-        yield* printer.document(Output.Batch, {
-          type: "batch",
-          ...toTotals(batch.report, batch.dryRun, continuation)
-        })
-        const pass: Pass = {
-          batches: before.batches + 1,
-          report: VersionReport.combine(before.report, batch.report),
-          dryRun: batch.dryRun,
-          continuation
-        }
-        yield* printer.lines(row(batchColumns, batchCells(pass.batches, batch.report)))
-        yield* printer.progress(
-          `looked at ${count(pass.report.considered, "entry", "entries")}, reclaimed ${formatBytes(pass.report.reclaimedAllocatedBytes)}`
-        )
-        return pass
-      })
-    )
-  )
+  const pass = yield* printBatches(batches, start, {
+    empty: VersionReport.empty,
+    combine: VersionReport.combine,
+    columns: batchColumns,
+    cells: batchCells,
+    document: (report, dryRun, continuation) =>
+      printer.document(Output.Batch, { type: "batch", ...toTotals(report, dryRun, continuation) }),
+    progress: (report) =>
+      `looked at ${count(report.considered, "entry", "entries")}, reclaimed ${formatBytes(report.reclaimedAllocatedBytes)}`
+  })
   const { report } = pass
   yield* printer.document(Output.SweepSummary, {
     type: "summary",
