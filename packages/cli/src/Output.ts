@@ -105,6 +105,7 @@ const totals = {
   undone: Schema.Int,
   reclaimedAllocatedBytes: Bytes,
   trashFinished: Schema.Int,
+  trashWaiting: Schema.Int,
   settled: Schema.Int,
   healed: Schema.Int,
   skipped: Counts,

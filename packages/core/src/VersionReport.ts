@@ -18,7 +18,7 @@ const Bytes = Schema.BigInt.check(Schema.isGreaterThanOrEqualToBigInt(0n))
  * - `candidates`, `candidateAllocatedBytes`: copies that nothing keeps, and what they occupy on disk.
  * - `evicted`, `undone`: copies that went, and moves that were taken back.
  * - `reclaimedAllocatedBytes`: what deleting trash really freed.
- * - `trashFinished`: trash folders that are gone completely.
+ * - `trashFinished`, `trashWaiting`: trash folders that are gone completely, and ones left to a later sweep.
  * - `settled`, `healed`: leftovers put right, and missing copies of active runs that were restored.
  * - `skipped`: per reason or skip, how many entries stayed for it. An entry counts under each reason.
  * - `durationMillis`: whole milliseconds, because fractions do not add up the same in every grouping.
@@ -35,6 +35,7 @@ export class VersionReport extends Schema.Class<VersionReport>("VersionReport")(
   undone: Count,
   reclaimedAllocatedBytes: Bytes,
   trashFinished: Count,
+  trashWaiting: Count,
   settled: Count,
   healed: Count,
   skipped: Schema.Record(Schema.String, Count),
@@ -53,6 +54,7 @@ export const empty: VersionReport = VersionReport.make({
   undone: 0,
   reclaimedAllocatedBytes: 0n,
   trashFinished: 0,
+  trashWaiting: 0,
   settled: 0,
   healed: 0,
   skipped: {},
@@ -87,6 +89,7 @@ export const combine = (left: VersionReport, right: VersionReport): VersionRepor
     undone: left.undone + right.undone,
     reclaimedAllocatedBytes: left.reclaimedAllocatedBytes + right.reclaimedAllocatedBytes,
     trashFinished: left.trashFinished + right.trashFinished,
+    trashWaiting: left.trashWaiting + right.trashWaiting,
     settled: left.settled + right.settled,
     healed: left.healed + right.healed,
     skipped: addCounts(left.skipped, right.skipped),
@@ -111,6 +114,7 @@ export const toLog = (report: VersionReport): Readonly<Record<string, unknown>> 
   undone: report.undone,
   reclaimedAllocatedBytes: Number(report.reclaimedAllocatedBytes),
   trashFinished: report.trashFinished,
+  trashWaiting: report.trashWaiting,
   settled: report.settled,
   healed: report.healed,
   skipped: report.skipped,

@@ -26,6 +26,7 @@ const report = Arbitrary.map(
     undone: count,
     reclaimedAllocatedBytes: bytes,
     trashFinished: count,
+    trashWaiting: count,
     settled: count,
     healed: count,
     skipped,

@@ -20,7 +20,19 @@
  * @since 0.1.0
  */
 import { FaultPoint, Ids } from "@reclaim/core"
-import { Clock, Context, Duration, Effect, Exit, Layer, Option, Predicate, Schema, Scope } from "effect"
+import {
+  Clock,
+  Context,
+  Duration,
+  Effect,
+  Exit,
+  Layer,
+  Metric,
+  Option,
+  Predicate,
+  Schema,
+  Scope
+} from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 import {
@@ -180,6 +192,19 @@ export class Transactions extends Context.Service<
   }
 >()("@reclaim/db/Transactions") {}
 
+// 1 ms to 16 s: a lock is free, or held for milliseconds; every wait ends within seconds.
+const boundaries = Metric.exponentialBoundaries({ start: 0.001, factor: 4, count: 8 })
+const waitDuration = Metric.histogram("reclaim.lock.wait.duration", {
+  description: "From asking for a lock until it is granted or refused",
+  boundaries,
+  attributes: { unit: "seconds" }
+})
+const holdDuration = Metric.histogram("reclaim.lock.hold.duration", {
+  description: "From being granted a lock until its transaction has ended",
+  boundaries,
+  attributes: { unit: "seconds" }
+})
+
 /** The transactions that this module opened, to tell them from a caller's. */
 const own = new WeakSet<object>()
 
@@ -336,45 +361,68 @@ const makeTransactions = (client: SqlClient.SqlClient, settings: Options): Trans
       }
     )
 
-  const tryLock = Effect.fnUntraced(function* (
-    space: LockSpace,
-    companyId: Ids.CompanyId,
-    operation: string
-  ) {
-    const rows = yield* sql<{ readonly locked: boolean }>`
-      select pg_try_advisory_xact_lock(${lockKey(space, companyId)}::int8) as locked`.pipe(
-      Effect.mapError((error) => fromSqlError(error, operation))
+  /** Runs the body once the lock is granted, and measures the wait for it and the time it is held. */
+  const underLock = Effect.fnUntraced(function* <A, E, R, E2>(
+    lock: string,
+    ask: (operation: string) => Effect.Effect<void, E2 | DatabaseError>,
+    body: (tx: Tx) => Effect.Effect<A, E, R>,
+    options: Options | undefined
+  ): Effect.fn.Return<A, E | E2 | DatabaseError | NestedTransaction, R> {
+    const clock = yield* WaitClock
+    const operation = options?.operation ?? `${lock} lock`
+    const since = (metric: typeof waitDuration, start: bigint) =>
+      Metric.update(
+        Metric.withAttributes(metric, { "reclaim.lock": lock }),
+        Number(clock.monotonicTimeNanosUnsafe() - start) / 1e9
+      )
+    let grantedAt: bigint | undefined
+    return yield* run(
+      Effect.fnUntraced(function* (tx: Tx) {
+        const askedAt = clock.monotonicTimeNanosUnsafe()
+        yield* Effect.onExit(ask(operation), () => since(waitDuration, askedAt))
+        grantedAt = clock.monotonicTimeNanosUnsafe()
+        yield* afterLock
+        return yield* body(tx)
+      }),
+      { ...options, operation }
+    ).pipe(
+      Effect.ensuring(
+        Effect.suspend(() => (grantedAt === undefined ? Effect.void : since(holdDuration, grantedAt)))
+      )
     )
-    // Compared with true: an answer that is not understood is no lock.
-    if (rows[0]?.locked !== true) return yield* new CompanyBusy({ companyId })
   })
 
   const tried =
-    (space: LockSpace, operation: string) =>
+    (lock: string, space: LockSpace) =>
     <A, E, R>(companyId: Ids.CompanyId, body: (tx: Tx) => Effect.Effect<A, E, R>, options?: Options) =>
-      run(
-        (tx) =>
-          tryLock(space, companyId, options?.operation ?? operation).pipe(
-            Effect.andThen(afterLock),
-            Effect.andThen(Effect.suspend(() => body(tx)))
-          ),
-        { operation, ...options }
+      underLock(
+        lock,
+        Effect.fnUntraced(function* (operation) {
+          const rows = yield* sql<{ readonly locked: boolean }>`
+            select pg_try_advisory_xact_lock(${lockKey(space, companyId)}::int8) as locked`.pipe(
+            Effect.mapError((error) => fromSqlError(error, operation))
+          )
+          // Compared with true: an answer that is not understood is no lock.
+          if (rows[0]?.locked !== true) return yield* new CompanyBusy({ companyId })
+        }),
+        body,
+        options
       )
 
-  const companyExclusive = tried("company", "exclusive lock")
+  const companyExclusive = tried("exclusive", "company")
 
   return Transactions.of({
     run,
     join,
     companyShared: (companyId, body, options) =>
-      run(
-        (tx) =>
+      underLock(
+        "shared",
+        (operation) =>
           sql`select pg_advisory_xact_lock_shared(${lockKey("company", companyId)}::int8)`.pipe(
-            Effect.mapError((error) => fromSqlError(error, options?.operation ?? "shared lock")),
-            Effect.andThen(afterLock),
-            Effect.andThen(Effect.suspend(() => body(tx)))
+            Effect.mapError((error) => fromSqlError(error, operation))
           ),
-        { operation: "shared lock", ...options }
+        body,
+        options
       ),
     companyExclusive,
     companyExclusiveWithin: Effect.fnUntraced(function* (companyId, duration, body, options) {
@@ -404,7 +452,7 @@ const makeTransactions = (client: SqlClient.SqlClient, settings: Options): Trans
         yield* Effect.provideService(Effect.sleep(delay), Clock.Clock, clock)
       }
     }),
-    trash: tried("trash", "trash lock")
+    trash: tried("trash", "trash")
   })
 }
 

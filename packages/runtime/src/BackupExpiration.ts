@@ -37,6 +37,7 @@ import { Clock, Context, Effect, Function, Layer, Option, Schema, Semaphore, Str
 import { settleScope } from "./internal/backupLeftovers.ts"
 import * as Expiration from "./internal/expiration.ts"
 import { clocks } from "./internal/judgement.ts"
+import * as Metrics from "./internal/metrics.ts"
 import { SessionActivity } from "./SessionActivity.ts"
 
 /** @category options @since 0.1.0 */
@@ -292,6 +293,7 @@ const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | 
     errors,
     durationMillis: Number(((yield* Clock.monotonicTimeNanos) - startedAt) / 1_000_000n)
   })
+  yield* Metrics.backups(report, dryRun)
   if (candidates > 0) {
     yield* Effect.logInfo("swept session backups").pipe(
       Effect.annotateLogs({ ...BackupReport.toLog(report), worker: "backups", dryRun })

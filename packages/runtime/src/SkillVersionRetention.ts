@@ -41,6 +41,7 @@ import {
 } from "effect"
 import { examine, obstacleOf } from "./internal/examination.ts"
 import { canWait, heal } from "./internal/healing.ts"
+import * as Metrics from "./internal/metrics.ts"
 import { type Services, services } from "./internal/services.ts"
 import { clocks, judge, type Judged, manifestsOf, reasonOf } from "./internal/judgement.ts"
 import { isConsidered, sweepEntries } from "./internal/sweepBatch.ts"
@@ -258,6 +259,7 @@ const sweepWith = Effect.fnUntraced(function* (options: SweepOptions) {
     yield* Effect.logInfo("swept skill versions").pipe(
       Effect.annotateLogs({ ...VersionReport.toLog(report), worker: "skill-versions", dryRun, scope })
     )
+    yield* Metrics.versions(report, dryRun)
     return { report, dryRun, continuation } satisfies Batch
   })
 

@@ -241,6 +241,7 @@ const toTotals = (report: VersionReport.VersionReport, dryRun: boolean, continua
   undone: report.undone,
   reclaimedAllocatedBytes: report.reclaimedAllocatedBytes,
   trashFinished: report.trashFinished,
+  trashWaiting: report.trashWaiting,
   settled: report.settled,
   healed: report.healed,
   skipped: report.skipped,

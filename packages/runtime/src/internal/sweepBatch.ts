@@ -35,6 +35,7 @@ const makeCounts = () => ({
   undone: 0,
   reclaimedAllocatedBytes: 0n,
   trashFinished: 0,
+  trashWaiting: 0,
   settled: 0,
   errors: 0
 })
@@ -208,6 +209,7 @@ export const sweepEntries = Effect.fnUntraced(function* (
     const paths = folders.map(({ path }) => path)
     const deletion = yield* deleteTrash(folders[0].companyId, paths)
     counts.trashFinished += deletion.finished
+    counts.trashWaiting += deletion.waiting
     counts.reclaimedAllocatedBytes += deletion.reclaimedBytes
     counts.errors += deletion.left
   }

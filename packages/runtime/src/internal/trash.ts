@@ -4,11 +4,12 @@ import { type BytePath, type Trees, VersionStore } from "@reclaim/fs"
 import { Clock, Duration, Effect } from "effect"
 import type { DatabaseFailure, Services } from "./services.ts"
 
-/** What deleting trash gave. `left` counts entries that could not go. */
+/** What deleting trash gave. `left` counts entries that could not go, `waiting` folders that are still there. */
 export interface Deletion {
   readonly finished: number
   readonly reclaimedBytes: bigint
   readonly left: number
+  readonly waiting: number
 }
 
 // 250 ms: a pool of one connection is not starved by a sweep, and nobody waits longer for the trash lock.
@@ -31,10 +32,12 @@ export const deleteTrash = Effect.fnUntraced(function* (
   let finished = 0
   let reclaimedBytes = 0n
   let left = 0
+  let stuck = 0
   let pending = folders
 
   const report = (count: number, failures: Trees.Removal["failures"]) => {
     left += count
+    stuck += 1
     return Effect.logWarning("some of the trash cannot be deleted").pipe(
       Effect.annotateLogs({ company: companyId, failures })
     )
@@ -80,5 +83,5 @@ export const deleteTrash = Effect.fnUntraced(function* (
     if (ended) break
     yield* Effect.yieldNow
   }
-  return { finished, reclaimedBytes, left }
+  return { finished, reclaimedBytes, left, waiting: stuck + pending.length }
 })
