@@ -24,6 +24,7 @@ export const wrappers = {
   fs: {
     "PosixFileSystem.ts": ["files", "process", "control"],
     "internal/copyEngine.ts": ["files", "control"],
+    "internal/syncQueue.ts": ["files", "control"],
     "internal/treeEngine.ts": ["files", "process", "control"],
     "internal/treeWorker.ts": ["files", "threads", "process", "control"],
     "internal/workerPool.ts": ["threads", "control"]
@@ -34,7 +35,7 @@ export const wrappers = {
     "EmbeddedPostgres.ts": ["children", "process"],
     "internal/supervisor.ts": ["children", "files", "network", "process", "control"]
   },
-  cli: { "internal/process.ts": ["process", "control"] }
+  cli: { "internal/process.ts": ["process", "control"], "internal/serve/listener.ts": ["network"] }
 }
 
 /**

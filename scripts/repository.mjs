@@ -8,6 +8,15 @@ export const root = fileURLToPath(new URL("..", import.meta.url))
 /** @param {string} path A file, from the root. */
 export const read = (path) => readFileSync(`${root}${path}`, "utf8")
 
+/** The same, empty where there is none. @param {string} path */
+export const readIfThere = (path) => {
+  try {
+    return read(path)
+  } catch {
+    return ""
+  }
+}
+
 /**
  * The files of a folder and of those below it, from the root; none where it does not exist.
  *

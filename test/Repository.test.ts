@@ -1,6 +1,7 @@
 import { arrows, imports, violations } from "../scripts/imports.mjs"
+import { mistakes, mutants } from "../scripts/mutation/list.mjs"
 import { compare, listed, named } from "../scripts/promises.mjs"
-import { dependencies, files, packages, read, sources } from "../scripts/repository.mjs"
+import { dependencies, files, packages, read, readIfThere, sources } from "../scripts/repository.mjs"
 import { assert, describe, it } from "@effect/vitest"
 
 const problems = (path: string, text: string) =>
@@ -124,6 +125,40 @@ describe("arrows between the packages", () => {
   })
 })
 
+describe("the page for operators", () => {
+  const page = read("docs/operations.md")
+  /** Every first capture of a pattern in the sources of a file. */
+  const found = (path: string, pattern: RegExp) =>
+    [...read(path).matchAll(pattern)].flatMap(([, name]) => (name === undefined ? [] : [name]))
+  const unnamed = (names: ReadonlyArray<string>) => names.filter((name) => !page.includes(`\`${name}\``))
+
+  it("explains every reason and every skip", () => {
+    const reasons = ["VersionReason", "BackupReason"].flatMap((name) =>
+      found(`packages/core/src/${name}.ts`, /^ {2}([A-Z][A-Za-z]+): \{/gm)
+    )
+    assert.isAtLeast(reasons.length, 35)
+    assert.deepStrictEqual(unnamed(reasons), [])
+  })
+
+  it("lists every metric", () => {
+    const metrics = sources().flatMap(({ path }) =>
+      found(path, /"(reclaim\.(?:sweep|lock|trash)\.[a-z_.]+)"/g)
+    )
+    assert.isAtLeast(metrics.length, 14)
+    assert.deepStrictEqual(unnamed(metrics), [])
+    assert.deepStrictEqual(
+      found("docs/operations.md", /^\| `(reclaim\.[a-z_.]+)`/gm).filter((name) => !metrics.includes(name)),
+      []
+    )
+  })
+
+  it("lists the settings that the README lists", () => {
+    const settings = found("README.md", /^\| `(PAPERCLIP_[A-Z_]+)`/gm)
+    assert.isAtLeast(settings.length, 8)
+    assert.deepStrictEqual(unnamed(settings), [])
+  })
+})
+
 describe("promises", () => {
   const document = read("docs/promises.md")
   const folders = [...packages.map((name) => `packages/${name}/test`), "test"]
@@ -162,5 +197,52 @@ describe("promises", () => {
       untested: ["X-07"],
       unlisted: ["a: X-02", "a: X-03"]
     })
+  })
+})
+
+describe("mutants", () => {
+  it("fit the sources and their tests, one at least for every promise about disk, copies, backups and database", () => {
+    assert.isAtLeast(mutants.length, 60)
+    assert.deepStrictEqual(mistakes(mutants, read("docs/promises.md"), readIfThere), [])
+  })
+
+  it("that do not fit are told", () => {
+    const texts = new Map([
+      ["packages/core/src/A.ts", "one two two"],
+      ["packages/core/test/A.test.ts", 'it("[F-01] is kept", () => {})']
+    ])
+    const mutant = (name: string, changes: { readonly promise?: string; readonly find?: string }) => ({
+      promise: "F-01",
+      find: "one",
+      ...changes,
+      name,
+      file: "core/A",
+      replace: "three",
+      tests: ["core/A"]
+    })
+    const list = [
+      mutant("right", {}),
+      mutant("gone", { find: "four" }),
+      mutant("twice", { find: "two" }),
+      mutant("idle", { find: "three" }),
+      mutant("unpromised", { promise: "F-03" }),
+      mutant("same", {}),
+      mutant("same", {})
+    ]
+    const document = "- **F-01** One.\n- **B-02** Two.\n- **O-01** Nothing that a mutant breaks."
+    assert.deepStrictEqual(
+      mistakes(list, document, (path) => texts.get(path) ?? ""),
+      [
+        "gone: is found 0 times in packages/core/src/A.ts",
+        "twice: is found 2 times in packages/core/src/A.ts",
+        "idle: is found 0 times in packages/core/src/A.ts",
+        "idle: changes nothing",
+        "unpromised: breaks F-03, which nobody promised",
+        "unpromised: is not tested by packages/core/test/A.test.ts",
+        "same: has another's name",
+        "same: has another's name",
+        "B-02: has no mutant"
+      ]
+    )
   })
 })

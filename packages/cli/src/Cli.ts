@@ -17,11 +17,13 @@ import { Cause, Console, Effect, Layer, Logger, Option, References, Stdio } from
 import { CliConfig, CliError, CliOutput, Command, Flag, GlobalFlag } from "effect/cli"
 import { backups } from "./internal/backups.ts"
 import { demo } from "./internal/demo.ts"
+import { doctor } from "./internal/doctor.ts"
 import { fromCause, withoutCredentials } from "./internal/failure.ts"
 import { globalFlags } from "./internal/flags.ts"
 import { hold, holds, unhold } from "./internal/holds.ts"
 import { journal } from "./internal/journal.ts"
 import { migrate } from "./internal/migrate.ts"
+import * as Serve from "./internal/serve.ts"
 import { skills } from "./internal/skills.ts"
 import { Printer, layer as printerLayer } from "./internal/printer.ts"
 
@@ -45,11 +47,27 @@ const root = Command.make(
 ).pipe(
   Command.withDescription(
     "Removes copies that can be done without: skill versions that the database can rebuild, and backups of sessions whose work is closed"
-  )
+  ),
+  Command.withExamples([
+    { command: "reclaim demo", description: "See what it does, on a made-up instance" },
+    { command: "reclaim doctor", description: "See whether everything is as it should be" }
+  ])
 )
 
-const command = root.pipe(
-  Command.withSubcommands([skills, backups, hold, unhold, holds, journal, migrate, demo]),
+/** The whole tree of commands. @category commands @since 0.1.0 */
+export const command = root.pipe(
+  Command.withSubcommands([
+    skills,
+    backups,
+    hold,
+    unhold,
+    holds,
+    journal,
+    doctor,
+    Serve.make(version),
+    migrate,
+    demo
+  ]),
   Command.withGlobalFlags([...globalFlags])
 )
 

@@ -9,8 +9,9 @@
  *
  * @since 0.1.0
  */
-import { BackupReason, Ids, VersionReason } from "@reclaim/core"
-import { Schema, SchemaGetter } from "effect"
+import { BackupReason, CopyComparison, Ids, VersionAudit, VersionReason } from "@reclaim/core"
+import { HostControls } from "@reclaim/runtime"
+import { Schema, SchemaGetter, Struct } from "effect"
 
 /**
  * A number that may be large: bigint in the program, a number in JSON.
@@ -173,6 +174,49 @@ export const Released = Schema.Struct({
 export type Released = typeof Released.Type
 
 /**
+ * What `skills audit` says about one copy, or about something that lies where copies belong; then skill and
+ * version are null where its name is neither's. `files` lists the first 100 problems, `problemCount` counts
+ * all. `reason` tells why a copy could not be compared, what is unexpected, or why a repair was refused.
+ *
+ * @category documents
+ * @since 0.1.0
+ */
+export const Audit = Schema.Struct({
+  type: Schema.Literal("audit"),
+  companyId: Ids.CompanyId,
+  skillId: Schema.OptionFromNullOr(Ids.SkillId),
+  versionId: Schema.OptionFromNullOr(Ids.VersionId),
+  path: Schema.String,
+  status: VersionAudit.Status,
+  files: Schema.Array(CopyComparison.FileProblem),
+  problemCount: Schema.Int,
+  reason: Schema.OptionFromNullOr(Reason),
+  repaired: Schema.Boolean
+})
+/** @category documents @since 0.1.0 */
+export type Audit = typeof Audit.Type
+
+/**
+ * The last document of `skills audit`. `found` counts by status, as it was before any repair; `unrepaired` are
+ * the findings that are left. `selectionsRecorded` is false before `migrate`: then nobody knows what active
+ * runs selected, and nothing counts as missing.
+ *
+ * @category documents
+ * @since 0.1.0
+ */
+export const AuditSummary = Schema.Struct({
+  type: Schema.Literal("summary"),
+  companyId: Ids.CompanyId,
+  audited: Schema.Int,
+  found: Schema.Record(VersionAudit.Status, Schema.Int),
+  repaired: Schema.Int,
+  unrepaired: Schema.Int,
+  selectionsRecorded: Schema.Boolean
+})
+/** @category documents @since 0.1.0 */
+export type AuditSummary = typeof AuditSummary.Type
+
+/**
  * What `backups diagnose` says about the backup of one session. `sessionId` is null where the session's state
  * file does not tell it.
  *
@@ -192,6 +236,21 @@ export const Backup = Schema.Struct({
 export type Backup = typeof Backup.Type
 
 /**
+ * A folder that an interrupted operation left in a session's folder and a sweep settles.
+ *
+ * @category documents
+ * @since 0.1.0
+ */
+export const BackupLeftover = Schema.Struct({
+  type: Schema.Literal("leftover"),
+  scope: Ids.ScopeId,
+  kind: Schema.Literals(["Pending", "Retiring", "Expired"]),
+  path: Schema.String
+})
+/** @category documents @since 0.1.0 */
+export type BackupLeftover = typeof BackupLeftover.Type
+
+/**
  * The last document of `backups diagnose`. A backup counts under every reason it has.
  *
  * @category documents
@@ -203,7 +262,8 @@ export const BackupSummary = Schema.Struct({
   candidates: Schema.Int,
   candidateAllocatedBytes: Bytes,
   allocatedBytes: Bytes,
-  retained: Counts
+  retained: Counts,
+  leftovers: Schema.Int
 })
 /** @category documents @since 0.1.0 */
 export type BackupSummary = typeof BackupSummary.Type
@@ -333,6 +393,82 @@ export const Migrated = Schema.Struct({
 })
 /** @category documents @since 0.1.0 */
 export type Migrated = typeof Migrated.Type
+
+/**
+ * What one check of `doctor` found. `failed`: something cannot work, and the exit code is 1. `advice` says what
+ * to do about it.
+ *
+ * @category documents
+ * @since 0.1.0
+ */
+export const Check = Schema.Struct({
+  type: Schema.Literal("check"),
+  name: Schema.String,
+  status: Schema.Literals(["ok", "warning", "failed"]),
+  detail: Schema.String,
+  advice: Schema.NullOr(Schema.String)
+})
+/** @category documents @since 0.1.0 */
+export type Check = typeof Check.Type
+
+/** The last document of `doctor`. @category documents @since 0.1.0 */
+export const CheckSummary = Schema.Struct({
+  type: Schema.Literal("summary"),
+  checks: Schema.Int,
+  ok: Schema.Int,
+  warnings: Schema.Int,
+  failed: Schema.Int
+})
+/** @category documents @since 0.1.0 */
+export type CheckSummary = typeof CheckSummary.Type
+
+/** What `serve` prints once it listens. With `--port 0` the system has chosen the port. @category documents @since 0.1.0 */
+export const Listening = Schema.Struct({ type: Schema.Literal("listening"), url: Schema.String })
+/** @category documents @since 0.1.0 */
+export type Listening = typeof Listening.Type
+
+/** What `serve` answers to a standby, a resume or a drain. @category documents @since 0.1.0 */
+export const Phase = Schema.Struct({ type: Schema.Literal("phase"), phase: HostControls.HostPhase })
+/** @category documents @since 0.1.0 */
+export type Phase = typeof Phase.Type
+
+const workerStatus = <Report extends Schema.Struct.Fields>(report: Report) =>
+  Schema.Struct({
+    activity: Schema.Literals(["disabled", "starting", "waiting", "sweeping", "standby", "drained"]),
+    nextAt: Schema.OptionFromNullOr(Instant),
+    lastSuccessAt: Schema.OptionFromNullOr(Instant),
+    lastSweep: Schema.OptionFromNullOr(
+      Schema.Struct({
+        startedAt: Instant,
+        endedAt: Instant,
+        outcome: Schema.Literals(["completed", "stopped", "failed"]),
+        detail: Schema.OptionFromNullOr(Schema.String),
+        dryRun: Schema.Boolean,
+        ...report
+      })
+    )
+  })
+
+/**
+ * What `serve` tells at `/status.json`. `reasons` say why it is not ready; `nextAt` is null unless a sweep is
+ * waited for.
+ *
+ * @category documents
+ * @since 0.1.0
+ */
+export const Status = Schema.Struct({
+  type: Schema.Literal("status"),
+  version: Schema.String,
+  server: Schema.String,
+  startedAt: Instant,
+  phase: HostControls.HostPhase,
+  ready: Schema.Boolean,
+  reasons: Schema.Array(Schema.String),
+  skillVersions: workerStatus(Struct.omit(totals, ["worker", "dryRun", "continuation"])),
+  backups: workerStatus(Struct.omit(backupTotals, ["worker", "dryRun", "continuation"]))
+})
+/** @category documents @since 0.1.0 */
+export type Status = typeof Status.Type
 
 /** The last document of `demo`. @category documents @since 0.1.0 */
 export const Demo = Schema.Struct({

@@ -9,6 +9,7 @@ import * as Sessions from "./support/sessions.ts"
 
 const decode = {
   Backup: Schema.decodeUnknownSync(Output.Backup),
+  BackupLeftover: Schema.decodeUnknownSync(Output.BackupLeftover),
   BackupSummary: Schema.decodeUnknownSync(Output.BackupSummary),
   BackupBatch: Schema.decodeUnknownSync(Output.BackupBatch),
   BackupSweepSummary: Schema.decodeUnknownSync(Output.BackupSweepSummary),
@@ -293,7 +294,8 @@ layer(Fixture.layer, { timeout: 120_000 })("backups", (it) => {
 
     it.effect("[O-02] [B-05] tells for each backup whether it would go, and every reason why not", () =>
       Effect.gen(function* () {
-        const { companyId, run, skillId } = yield* Fixture.Fixture
+        const { companyId, run } = yield* Fixture.Fixture
+        const sql = yield* SqlClient.SqlClient
         const goes = yield* Sessions.make()
         const stays = yield* Sessions.make({ status: "in_progress", daysAgo: 1 })
         const all = yield* run(["backups", "diagnose", "--json"])
@@ -321,7 +323,9 @@ layer(Fixture.layer, { timeout: 120_000 })("backups", (it) => {
         expect(ours.documents.map(({ scope }) => scope)).toEqual(
           expect.arrayContaining([goes.scope, stays.scope])
         )
-        const theirs = yield* run(["backups", "diagnose", "--company", skillId])
+        const idle = crypto.randomUUID()
+        yield* sql`insert into companies (id, name) values (${idle}::uuid, 'without sessions')`
+        const theirs = yield* run(["backups", "diagnose", "--company", idle])
         expect(theirs.stdout).toBe("there is no such backup on disk\n")
 
         const read = yield* run(["backups", "diagnose"])
@@ -333,9 +337,70 @@ layer(Fixture.layer, { timeout: 120_000 })("backups", (it) => {
         expect(read.stdout).toMatch(/^\d+ backups on disk, .*; \d+ could go, /m)
       })
     )
+
+    it.effect("[O-03] names what interrupted work left, also where nothing else is", () =>
+      Effect.gen(function* () {
+        const { companyId, run } = yield* Fixture.Fixture
+        const files = yield* FileSystem.FileSystem
+        const session = yield* Sessions.make()
+        const leftover = `${session.folder}/.retiring-${crypto.randomUUID()}`
+        yield* files.rename(`${session.folder}/current`, leftover)
+        const only = ["--scope", session.scope]
+        const found = yield* run(["backups", "diagnose", ...only, "--company", companyId, "--json"])
+        expect(found.code).toBe(0)
+        expect(found.documents.map(({ type }) => type)).toEqual(["leftover", "summary"])
+        expect(decode.BackupLeftover(found.documents[0])).toEqual({
+          type: "leftover",
+          scope: session.scope,
+          kind: "Retiring",
+          path: leftover
+        })
+        expect(decode.BackupSummary(found.documents[1])).toMatchObject({ backups: 0, leftovers: 1 })
+        const read = yield* run(["backups", "diagnose", ...only])
+        expect(read.stdout).toContain(`  retiring left over, a sweep settles it: ${leftover}\n`)
+        yield* files.remove(session.folder, { recursive: true })
+        expect((yield* run(["backups", "diagnose", ...only])).stdout).toBe(
+          "there is no such backup on disk\n"
+        )
+      })
+    )
+
+    it.effect("[O-04] a scope or a company that does not exist is an error", () =>
+      Effect.gen(function* () {
+        const { run, skillId } = yield* Fixture.Fixture
+        const scope = Sessions.newScope()
+        const noScope = yield* run(["backups", "diagnose", "--scope", scope, "--json"])
+        expect(noScope.code).toBe(1)
+        expect(noScope.documents).toEqual([
+          { type: "error", _tag: "UnknownScope", message: `there is no session scope ${scope}` }
+        ])
+        const noCompany = yield* run(["backups", "diagnose", "--company", skillId, "--json"])
+        expect(noCompany.code).toBe(1)
+        expect(noCompany.documents).toEqual([
+          expect.objectContaining({ type: "error", _tag: "UnknownCompany" })
+        ])
+      })
+    )
   })
 
   describe("sweeping", () => {
+    it.effect("[S-29] drops entries of the journal after ninety days, but not in a dry run", () =>
+      Effect.gen(function* () {
+        const { run } = yield* Fixture.Fixture
+        const sql = yield* SqlClient.SqlClient
+        for (const days of [91, 89]) {
+          yield* sql`insert into reclaim.journal (at, worker, event, allocated_bytes, server)
+            values (clock_timestamp() - make_interval(days => ${days}::int), 'test', ${`${days} days`}, 0, 'here')`
+        }
+        const kept = sql<{ readonly event: string }>`
+          select event as "event" from reclaim.journal where worker = 'test' order by at`
+        yield* run(["backups", "sweep", "--dry-run"])
+        expect((yield* kept).map(({ event }) => event)).toEqual(["91 days", "89 days"])
+        yield* run(["backups", "sweep"])
+        expect((yield* kept).map(({ event }) => event)).toEqual(["89 days"])
+      })
+    )
+
     it.effect("[B-11] [O-02] a dry run reports, and changes neither disk nor tables", () =>
       Effect.gen(function* () {
         const { run } = yield* Fixture.Fixture

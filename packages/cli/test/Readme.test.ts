@@ -1,9 +1,11 @@
 import { expect, layer } from "@effect/vitest"
 import { ExpirationSettings, Ids, RetentionSettings } from "@reclaim/core"
-import { ConfigProvider, Duration, Effect, FileSystem, Option } from "effect"
+import { HostControls, SkillVersionRetention } from "@reclaim/runtime"
+import { ConfigProvider, Duration, Effect, FileSystem, Logger, Option, Stream } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import { fileURLToPath } from "node:url"
-import { Copies, endRun, startRun, sweep } from "../../../examples/host.ts"
+import { Reclaim, endRun, startRun } from "../../../examples/paperclip.ts"
+import { eventually } from "../../db/test/support/database.ts"
 import * as Fixture from "./support/fixture.ts"
 
 const file = (name: string) => fileURLToPath(new URL(`../../../${name}`, import.meta.url))
@@ -14,37 +16,50 @@ layer(Fixture.layer, { timeout: 60_000, excludeTestServices: true })("the README
     Effect.gen(function* () {
       const files = yield* FileSystem.FileSystem
       const readme = yield* files.readFileString(file("README.md"))
-      const example = yield* files.readFileString(file("examples/host.ts"))
-      const shown = /<!-- examples\/host\.ts -->\n\n```ts\n([\s\S]*?)```\n/.exec(readme)?.[1]
+      const example = yield* files.readFileString(file("examples/paperclip.ts"))
+      const shown = /<!-- examples\/paperclip\.ts -->\n\n```ts\n([\s\S]*?)```\n/.exec(readme)?.[1]
       expect(shown).toBe(example)
     })
   )
 
-  it.effect("[W-01] its example prepares a run, keeps its copies while it lasts, and lets them go", () =>
-    Effect.gen(function* () {
-      const { agentId, companyId, instance, oldCopy, url, versions } = yield* Fixture.Fixture
-      const files = yield* FileSystem.FileSystem
-      const sql = yield* SqlClient.SqlClient
-      const runId = Ids.RunId.make(crypto.randomUUID())
-      yield* sql`insert into heartbeat_runs (id, company_id, agent_id, status, started_at)
+  it.effect(
+    "[W-01] its example prepares a run, tells what it lacks, keeps its copies while it lasts, and lets them go",
+    () =>
+      Effect.gen(function* () {
+        const { agentId, companyId, instance, oldCopy, url, versions } = yield* Fixture.Fixture
+        const files = yield* FileSystem.FileSystem
+        const sql = yield* SqlClient.SqlClient
+        const [runId, nothing] = [
+          Ids.RunId.make(crypto.randomUUID()),
+          Ids.VersionId.make(crypto.randomUUID())
+        ]
+        yield* sql`insert into heartbeat_runs (id, company_id, agent_id, status, started_at)
         values (${runId}::uuid, ${companyId}::uuid, ${agentId}::uuid, 'running', now())`
-      yield* Effect.gen(function* () {
-        const paths = yield* startRun({ companyId, runId, versions: [versions[0]] })
-        expect(paths).toHaveLength(1)
-        yield* oldCopy(versions[0])
-        yield* sweep
-        expect(yield* files.exists(paths[0]!)).toBe(true)
-        expect(yield* endRun(runId)).toBe(1)
-        yield* sweep
-        expect(yield* files.exists(paths[0]!)).toBe(false)
-      }).pipe(
-        Effect.provide(Copies),
-        Effect.provideService(
-          ConfigProvider.ConfigProvider,
-          ConfigProvider.fromEnv({ env: { INSTANCE: instance, DATABASE_URL: url } })
+        const logged: Array<string> = []
+        const logger = Logger.make(({ logLevel, message }) => {
+          if (logLevel === "Error") logged.push(JSON.stringify(message))
+        })
+        yield* Effect.gen(function* () {
+          const retention = yield* SkillVersionRetention.SkillVersionRetention
+          const paths = yield* startRun({ companyId, runId, versions: [versions[0], nothing] })
+          expect(paths).toHaveLength(1)
+          expect(logged).toHaveLength(1)
+          expect(logged[0]).toContain(nothing)
+          expect(logged[0]).toContain("NotRecoverable")
+          yield* oldCopy(versions[0])
+          yield* Stream.runDrain(retention.sweep())
+          expect(yield* files.exists(paths[0]!)).toBe(true)
+          expect(yield* endRun(runId)).toBe(1)
+          yield* (yield* HostControls.HostSwitch).ready
+          yield* eventually(Effect.map(files.exists(paths[0]!), (is) => !is))
+        }).pipe(
+          Effect.provide([Reclaim, Logger.layer([logger])]),
+          Effect.provideService(
+            ConfigProvider.ConfigProvider,
+            ConfigProvider.fromEnv({ env: { INSTANCE: instance, DATABASE_URL: url } })
+          )
         )
-      )
-    })
+      })
   )
 
   it.effect("[C-07] lists every setting with its default", () =>

@@ -132,7 +132,7 @@ export const reasons = (
     }
   }
   for (const foreign of session.foreign) found.push({ _tag: "Unexpected", ...foreign })
-  if (Option.isSome(facts.held)) found.push({ _tag: "Held", ...facts.held.value })
+  if (Option.isSome(facts.held)) found.push({ ...facts.held.value, _tag: "Held" })
 
   if (session.unknownRuns.length > 0) found.push({ _tag: "RunUnknown", runIds: session.unknownRuns })
   if (session.unfinishedRuns.length > 0) {

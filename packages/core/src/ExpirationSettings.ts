@@ -35,13 +35,12 @@ export const defaults: ExpirationSettings["Service"] = {
 }
 
 /**
- * Reads the settings from `PAPERCLIP_NATIVE_HARNESS_BACKUP_EXPIRATION_*`. An empty value counts as unset; a bad
- * one fails with its variable, the value and what is allowed.
+ * Reads each setting from its variable, so that everything that is wrong can be told at once.
  *
  * @category configuration
  * @since 0.1.0
  */
-export const config: Config.Config<ExpirationSettings["Service"]> = Config.all({
+export const variables = {
   enabled: boolean("PAPERCLIP_NATIVE_HARNESS_BACKUP_EXPIRATION_ENABLED").pipe(
     Config.withDefault(defaults.enabled)
   ),
@@ -52,7 +51,16 @@ export const config: Config.Config<ExpirationSettings["Service"]> = Config.all({
     Config.map(Duration.days),
     Config.withDefault(defaults.window)
   )
-})
+} satisfies Record<keyof ExpirationSettings["Service"], Config.Config<unknown>>
+
+/**
+ * Reads the settings from `PAPERCLIP_NATIVE_HARNESS_BACKUP_EXPIRATION_*`. An empty value counts as unset; a bad
+ * one fails with its variable, the value and what is allowed.
+ *
+ * @category configuration
+ * @since 0.1.0
+ */
+export const config: Config.Config<ExpirationSettings["Service"]> = Config.all(variables)
 
 /** @category models @since 0.1.0 */
 export interface Options extends Partial<Omit<ExpirationSettings["Service"], "window">> {

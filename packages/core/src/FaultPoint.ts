@@ -19,8 +19,18 @@ import { Context, Effect } from "effect"
  */
 export const FaultHandler = Context.Reference<(point: string) => Effect.Effect<void>>(
   "@reclaim/core/FaultHandler",
-  { defaultValue: () => () => Effect.void }
+  { defaultValue: () => unwatched }
 )
+
+const unwatched = () => Effect.void
+
+/**
+ * Whether there is a handler: what is done in one step only where nobody looks in between.
+ *
+ * @category references
+ * @since 0.1.0
+ */
+export const isWatched: Effect.Effect<boolean> = Effect.map(FaultHandler, (handler) => handler !== unwatched)
 
 /**
  * Declares a point. The name is `<protocol>.<step>` and unique.

@@ -143,7 +143,7 @@ export const reasonsBeforeProof = (
   if (facts.agentsUnreadable.length > 0) {
     reasons.push({ _tag: "AgentPinsUnreadable", agentIds: facts.agentsUnreadable })
   }
-  if (Option.isSome(facts.held)) reasons.push({ _tag: "Held", ...facts.held.value })
+  if (Option.isSome(facts.held)) reasons.push({ ...facts.held.value, _tag: "Held" })
   const lastUse = effectiveLastUse(facts.lastUse, now)
   if (lastUse._tag === "Absent") {
     reasons.push({ _tag: "Observing", eligibleAt: eligible(now.database, settings.grace) })

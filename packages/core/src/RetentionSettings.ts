@@ -38,13 +38,12 @@ export const defaults: RetentionSettings["Service"] = {
 }
 
 /**
- * Reads the settings from `PAPERCLIP_SKILL_VERSION_RETENTION_*`. An empty value counts as unset; a bad
- * one fails with its variable, the value and what is allowed.
+ * Reads each setting from its variable, so that everything that is wrong can be told at once.
  *
  * @category configuration
  * @since 0.1.0
  */
-export const config: Config.Config<RetentionSettings["Service"]> = Config.all({
+export const variables = {
   enabled: boolean("PAPERCLIP_SKILL_VERSION_RETENTION_ENABLED").pipe(Config.withDefault(defaults.enabled)),
   dryRun: boolean("PAPERCLIP_SKILL_VERSION_RETENTION_DRY_RUN").pipe(Config.withDefault(defaults.dryRun)),
   keep: wholeNumber("PAPERCLIP_SKILL_VERSION_RETENTION_KEEP", 0, "versions").pipe(
@@ -54,7 +53,16 @@ export const config: Config.Config<RetentionSettings["Service"]> = Config.all({
     Config.map(Duration.minutes),
     Config.withDefault(defaults.grace)
   )
-})
+} satisfies Record<keyof RetentionSettings["Service"], Config.Config<unknown>>
+
+/**
+ * Reads the settings from `PAPERCLIP_SKILL_VERSION_RETENTION_*`. An empty value counts as unset; a bad
+ * one fails with its variable, the value and what is allowed.
+ *
+ * @category configuration
+ * @since 0.1.0
+ */
+export const config: Config.Config<RetentionSettings["Service"]> = Config.all(variables)
 
 /** @category models @since 0.1.0 */
 export interface Options extends Partial<Omit<RetentionSettings["Service"], "grace">> {

@@ -55,7 +55,8 @@ export class NotAdopted extends Schema.TaggedError<NotAdopted>()("NotAdopted", {
  */
 export interface MissingRight {
   readonly table: string
-  readonly right: "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "USAGE"
+  /** `BYPASSRLS`: a policy hides rows of the table from the role, and what is hidden must not read as none. */
+  readonly right: "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "USAGE" | "BYPASSRLS"
   /** What cannot work without it: `expiry` disables the expiration of backups only. */
   readonly purpose: "skills" | "backups" | "expiry" | "reclaim"
 }
@@ -84,6 +85,8 @@ export class HostSchema extends Context.Service<
      * is found, and remembered then.
      */
     readonly adopted: Effect.Effect<Option.Option<DateTime.Utc>, DatabaseError>
+    /** The tables of the schema `reclaim` that are not there: all of them before `migrate`. */
+    readonly missingOwn: Effect.Effect<ReadonlyArray<string>, DatabaseError>
     /** Fails for an operation that writes to the schema `reclaim` while that is missing. */
     readonly requireAdopted: (operation: string) => Effect.Effect<DateTime.Utc, DatabaseError | NotAdopted>
     /** The rights that the connected role lacks, on the tables that exist. */
@@ -172,17 +175,18 @@ const reclaimTables = ["adoption", "migrations", "run_selections", "run_pins", "
 /** Written by who migrates, with rights of its own; read by everybody who starts. */
 const readOnly: ReadonlyArray<string> = ["adoption", "migrations"]
 
-const hostTables: ReadonlyArray<string> = [
+const allTables: ReadonlyArray<string> = [
   ...new Set([skills, backups, snapshots, testRuns].flatMap((columns) => Object.keys(columns)))
 ]
 
 // Null for a table without columns.
 const Column = Schema.Struct({ table: Schema.String, column: Schema.NullOr(Schema.String) })
-const Present = Schema.Struct({ present: Schema.Boolean })
+const Table = Schema.Struct({ table: Schema.String })
 const Adoption = Schema.Struct({ at: Schema.Finite })
 const Right = Schema.Struct({
   table: Schema.String,
   ours: Schema.Boolean,
+  hidden: Schema.Boolean,
   select: Schema.Boolean,
   insert: Schema.Boolean,
   update: Schema.Boolean,
@@ -190,82 +194,86 @@ const Right = Schema.Struct({
 })
 const Usage = Schema.Struct({ usage: Schema.Boolean })
 
-/**
- * Looks at the tables when it is built. It does not fail there for what is missing: that is for those who
- * need it, so that a command can tell an operator everything at once.
- *
- * @category layers
- * @since 0.1.0
- */
-export const layer: Layer.Layer<HostSchema, DatabaseError, SqlClient.SqlClient | Transactions> = Layer.effect(
-  HostSchema,
-  Effect.gen(function* () {
-    const sql = (yield* SqlClient.SqlClient).withoutTransforms()
-    const transactions = yield* Transactions
-    const operation = "looking at the host's tables"
+const make = (
+  hostTables: ReadonlyArray<string>
+): Layer.Layer<HostSchema, DatabaseError, SqlClient.SqlClient | Transactions> =>
+  Layer.effect(
+    HostSchema,
+    Effect.gen(function* () {
+      const sql = (yield* SqlClient.SqlClient).withoutTransforms()
+      const transactions = yield* Transactions
+      const operation = "looking at the host's tables"
 
-    // The catalogue is readable without rights on the tables, and follows the search path as queries do.
-    const rows = yield* transactions.join(
-      operation,
-      query(
-        Column,
+      // The catalogue is readable without rights on the tables, and follows the search path as queries do.
+      const rows = yield* transactions.join(
         operation,
-        sql`select c.relname::text as "table", a.attname::text as "column"
+        query(
+          Column,
+          operation,
+          sql`select c.relname::text as "table", a.attname::text as "column"
             from pg_catalog.pg_class c
             left join pg_catalog.pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
             where c.relname::text = any(${hostTables}::text[])
               and c.relkind in ('r', 'p', 'v', 'm', 'f')
               and pg_catalog.pg_table_is_visible(c.oid)`
+        )
       )
-    )
-    const tables = new Set(rows.map((row) => row.table))
-    const found = new Set(rows.map((row) => `${row.table}.${row.column}`))
-    const withTestRuns = Object.keys(testRuns).some((table) => tables.has(table))
-    const withSnapshots = found.has("company_skill_versions.repository_snapshot_id")
-    const lacking = (columns: Columns) =>
-      Object.entries(columns).flatMap(([table, list]) =>
-        list.map((column) => `${table}.${column}`).filter((name) => !found.has(name))
+      const tables = new Set(rows.map((row) => row.table))
+      const found = new Set(rows.map((row) => `${row.table}.${row.column}`))
+      const withTestRuns = Object.keys(testRuns).some((table) => tables.has(table))
+      const withSnapshots = found.has("company_skill_versions.repository_snapshot_id")
+      const lacking = (columns: Columns) =>
+        Object.entries(columns).flatMap(([table, list]) =>
+          list.map((column) => `${table}.${column}`).filter((name) => !found.has(name))
+        )
+      const has = (columns: Columns) => lacking(columns).length === 0
+      const require = (purpose: "skills" | "backups", ...needed: ReadonlyArray<Columns>) => {
+        const missing = hostTables.length === 0 ? [] : needed.flatMap(lacking)
+        return missing.length === 0 ? Effect.void : Effect.fail(new MissingTables({ purpose, missing }))
+      }
+
+      const missingOwn = transactions.join(
+        "looking for the schema reclaim",
+        Effect.map(
+          query(
+            Table,
+            operation,
+            sql`select c.relname::text as "table"
+              from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+              where n.nspname = 'reclaim' and c.relname::text = any(${reclaimTables}::text[])`
+          ),
+          (rows) => reclaimTables.filter((name) => rows.every(({ table }) => table !== name))
+        )
       )
-    const has = (columns: Columns) => lacking(columns).length === 0
-    const require = (purpose: "skills" | "backups", ...needed: ReadonlyArray<Columns>) => {
-      const missing = needed.flatMap(lacking)
-      return missing.length === 0 ? Effect.void : Effect.fail(new MissingTables({ purpose, missing }))
-    }
 
-    let known: DateTime.Utc | undefined
-    const adopted = Effect.suspend(() =>
-      known !== undefined
-        ? Effect.succeedSome(known)
-        : transactions.join(
-            "looking for the schema reclaim",
-            Effect.gen(function* () {
-              const look = yield* query(
-                Present,
-                operation,
-                sql`select count(*) = ${reclaimTables.length} as "present"
-                    from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-                    where n.nspname = 'reclaim' and c.relname::text = any(${reclaimTables}::text[])`
-              )
-              if (look[0]?.present !== true) return Option.none<DateTime.Utc>()
-              const at = yield* query(
-                Adoption,
-                operation,
-                sql`select ${millis(sql, sql`adopted_at`)} as "at" from reclaim.adoption`
-              )
-              if (at[0] === undefined) return Option.none<DateTime.Utc>()
-              known = DateTime.makeUnsafe(Math.floor(at[0].at))
-              return Option.some(known)
-            })
-          )
-    )
+      let known: DateTime.Utc | undefined
+      const adopted = Effect.suspend(() =>
+        known !== undefined
+          ? Effect.succeedSome(known)
+          : transactions.join(
+              "looking for the schema reclaim",
+              Effect.gen(function* () {
+                if ((yield* missingOwn).length > 0) return Option.none<DateTime.Utc>()
+                const at = yield* query(
+                  Adoption,
+                  operation,
+                  sql`select ${millis(sql, sql`adopted_at`)} as "at" from reclaim.adoption`
+                )
+                if (at[0] === undefined) return Option.none<DateTime.Utc>()
+                known = DateTime.makeUnsafe(Math.floor(at[0].at))
+                return Option.some(known)
+              })
+            )
+      )
 
-    const missingRights = transactions.join(
-      "checking rights",
-      Effect.gen(function* () {
-        const rights = yield* query(
-          Right,
-          operation,
-          sql`select c.relname::text as "table", n.nspname = 'reclaim' as "ours",
+      const missingRights = transactions.join(
+        "checking rights",
+        Effect.gen(function* () {
+          const rights = yield* query(
+            Right,
+            operation,
+            sql`select c.relname::text as "table", n.nspname = 'reclaim' as "ours",
+                row_security_active(c.oid) as "hidden",
                 has_table_privilege(c.oid, 'SELECT') as "select",
                 has_table_privilege(c.oid, 'INSERT') as "insert",
                 has_any_column_privilege(c.oid, 'UPDATE') as "update",
@@ -275,59 +283,82 @@ export const layer: Layer.Layer<HostSchema, DatabaseError, SqlClient.SqlClient |
                  or (c.relname::text = any(${hostTables}::text[]) and c.relkind in ('r', 'p', 'v', 'm', 'f')
                      and pg_catalog.pg_table_is_visible(c.oid))
               order by 2, 1`
-        )
-        const usage = yield* query(
-          Usage,
-          operation,
-          sql`select has_schema_privilege(oid, 'USAGE') as "usage"
+          )
+          const usage = yield* query(
+            Usage,
+            operation,
+            sql`select has_schema_privilege(oid, 'USAGE') as "usage"
               from pg_catalog.pg_namespace where nspname = 'reclaim'`
-        )
-        const missing: Array<MissingRight> = []
-        if (usage.some((row) => !row.usage)) {
-          missing.push({ table: "reclaim", right: "USAGE", purpose: "reclaim" })
-        }
-        for (const row of rights) {
-          const { table } = row
-          if (row.ours) {
-            const name = `reclaim.${table}`
-            if (!row.select) missing.push({ table: name, right: "SELECT", purpose: "reclaim" })
-            if (readOnly.includes(table)) continue
-            if (!row.insert) missing.push({ table: name, right: "INSERT", purpose: "reclaim" })
-            if (!row.update && table !== "journal") {
-              missing.push({ table: name, right: "UPDATE", purpose: "reclaim" })
+          )
+          const missing: Array<MissingRight> = []
+          if (usage.some((row) => !row.usage)) {
+            missing.push({ table: "reclaim", right: "USAGE", purpose: "reclaim" })
+          }
+          for (const row of rights) {
+            const { table } = row
+            const purpose = row.ours
+              ? "reclaim"
+              : table in skills || table in snapshots || table in testRuns
+                ? "skills"
+                : "backups"
+            if (row.hidden) missing.push({ table, right: "BYPASSRLS", purpose })
+            if (row.ours) {
+              const name = `reclaim.${table}`
+              if (!row.select) missing.push({ table: name, right: "SELECT", purpose: "reclaim" })
+              if (readOnly.includes(table)) continue
+              if (!row.insert) missing.push({ table: name, right: "INSERT", purpose: "reclaim" })
+              if (!row.update && table !== "journal") {
+                missing.push({ table: name, right: "UPDATE", purpose: "reclaim" })
+              }
+              if (!row.delete) missing.push({ table: name, right: "DELETE", purpose: "reclaim" })
+              continue
             }
-            if (!row.delete) missing.push({ table: name, right: "DELETE", purpose: "reclaim" })
-            continue
+            if (!row.select) missing.push({ table, right: "SELECT", purpose })
+            if (locked.includes(table) && !row.update)
+              missing.push({ table, right: "UPDATE", purpose: "expiry" })
+            if (table === "agent_task_sessions" && !row.delete) {
+              missing.push({ table, right: "DELETE", purpose: "expiry" })
+            }
           }
-          if (!row.select) {
-            const purpose = table in skills || table in snapshots || table in testRuns ? "skills" : "backups"
-            missing.push({ table, right: "SELECT", purpose })
-          }
-          if (locked.includes(table) && !row.update)
-            missing.push({ table, right: "UPDATE", purpose: "expiry" })
-          if (table === "agent_task_sessions" && !row.delete) {
-            missing.push({ table, right: "DELETE", purpose: "expiry" })
-          }
-        }
-        return missing
-      })
-    )
+          return missing
+        })
+      )
 
-    return HostSchema.of({
-      repositorySnapshots: withSnapshots,
-      testRuns: withTestRuns,
-      skillNames: has(names),
-      requireSkills: require("skills", skills, ...(withTestRuns ? [testRuns] : []), ...(withSnapshots
-        ? [snapshots]
-        : [])),
-      requireBackups: require("backups", backups),
-      adopted,
-      requireAdopted: (operation) =>
-        Effect.flatMap(
-          adopted,
-          Option.match({ onNone: () => Effect.fail(new NotAdopted({ operation })), onSome: Effect.succeed })
-        ),
-      missingRights
+      return HostSchema.of({
+        repositorySnapshots: withSnapshots,
+        testRuns: withTestRuns,
+        skillNames: has(names),
+        requireSkills: require("skills", skills, ...(withTestRuns ? [testRuns] : []), ...(withSnapshots
+          ? [snapshots]
+          : [])),
+        requireBackups: require("backups", backups),
+        adopted,
+        missingOwn,
+        requireAdopted: (operation) =>
+          Effect.flatMap(
+            adopted,
+            Option.match({ onNone: () => Effect.fail(new NotAdopted({ operation })), onSome: Effect.succeed })
+          ),
+        missingRights
+      })
     })
-  })
-)
+  )
+
+/**
+ * Looks at the tables when it is built. It does not fail there for what is missing: that is for those who
+ * need it, so that a command can tell an operator everything at once.
+ *
+ * @category layers
+ * @since 0.1.0
+ */
+export const layer = make(allTables)
+
+/**
+ * Looks at the schema `reclaim` alone, for a host that supplies its own `SkillCatalog`, `SkillPins` and
+ * `SessionCatalog`: what those need is for them to check. A table of such a host that happens to have the name
+ * of one of PaperClip's means nothing here.
+ *
+ * @category layers
+ * @since 0.1.0
+ */
+export const layerOwn = make([])

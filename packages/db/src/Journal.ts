@@ -55,6 +55,20 @@ export interface Recorded extends Omit<Entry, "worker" | "event"> {
 }
 
 /**
+ * How many events of a kind a worker wrote on one day, from midnight to midnight UTC, and their sizes together.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Daily {
+  readonly day: DateTime.Utc
+  readonly worker: string
+  readonly event: string
+  readonly count: number
+  readonly allocatedBytes: bigint
+}
+
+/**
  * The journal.
  *
  * @category services
@@ -65,14 +79,20 @@ export class Journal extends Context.Service<
   {
     /**
      * Appends an event in the transaction that is open. `logged` means that the database had no room: the
-     * entry went to the log as a warning, and the transaction is as it was.
+     * entry went to the log as a warning, and the transaction is as it was. `at` is when it happened, for who
+     * has read the clock in this transaction already.
      */
-    readonly append: (entry: Entry) => Effect.Effect<"written" | "logged", DatabaseError | NotAdopted>
+    readonly append: (
+      entry: Entry,
+      at?: DateTime.Utc
+    ) => Effect.Effect<"written" | "logged", DatabaseError | NotAdopted>
     /** The events since an instant, oldest first, of one company or of all. */
     readonly since: (
       instant: DateTime.Utc,
       companyId?: Ids.CompanyId
     ) => Stream.Stream<Recorded, DatabaseError>
+    /** The events since an instant, added up by the database, oldest day first. */
+    readonly daily: (instant: DateTime.Utc) => Effect.Effect<ReadonlyArray<Daily>, DatabaseError>
     /** Removes events before an instant, at most 1,000 per call. Returns how many. */
     readonly prune: (before: DateTime.Utc) => Effect.Effect<number, DatabaseError | NotAdopted>
   }
@@ -92,6 +112,13 @@ const Row = Schema.Struct({
   event: Schema.String
 })
 const Count = Schema.Struct({ count: Schema.Finite })
+const DailyRow = Schema.Struct({
+  day: Schema.Finite,
+  worker: Schema.String,
+  event: Schema.String,
+  count: Schema.Finite,
+  allocatedBytes: Schema.BigInt
+})
 const Detail = Schema.fromJsonString(Entry.fields.detail)
 
 /**
@@ -112,10 +139,10 @@ export const layer: Layer.Layer<
     const host = yield* HostSchema
     const clock = yield* DatabaseClock
 
-    const append = Effect.fnUntraced(function* (entry: Entry) {
+    const append = Effect.fnUntraced(function* (entry: Entry, at?: DateTime.Utc) {
       const operation = "writing the journal"
       yield* host.requireAdopted(operation)
-      const now = DateTime.toDateUtc(yield* clock.now)
+      const now = DateTime.toDateUtc(at ?? (yield* clock.now))
       const detail = yield* Effect.mapError(Schema.encodeEffect(Detail)(entry.detail), (issue) =>
         makeError({ _tag: "Undecodable", detail: `the detail is no JSON: ${issue.message}` }, operation)
       )
@@ -186,6 +213,21 @@ export const layer: Layer.Layer<
         })
       )
 
+    const daily = Effect.fnUntraced(function* (instant: DateTime.Utc) {
+      const operation = "adding up the journal"
+      if (Option.isNone(yield* host.adopted)) return []
+      const rows = yield* query(
+        DailyRow,
+        operation,
+        sql`select (extract(epoch from date_trunc('day', at at time zone 'UTC')) * 1000)::float8 as "day",
+              worker as "worker", event as "event", count(*)::float8 as "count",
+              sum(allocated_bytes)::int8 as "allocatedBytes"
+            from reclaim.journal where at >= ${DateTime.toDateUtc(instant)}
+            group by 1, 2, 3 order by 1, 2, 3`
+      )
+      return rows.map((row): Daily => ({ ...row, day: DateTime.makeUnsafe(row.day) }))
+    })
+
     const prune = Effect.fnUntraced(function* (before: DateTime.Utc) {
       const operation = "pruning the journal"
       yield* host.requireAdopted(operation)
@@ -201,8 +243,11 @@ export const layer: Layer.Layer<
     })
 
     return Journal.of({
-      append: Effect.fn("Journal.append")((entry) => transactions.join("writing the journal", append(entry))),
+      append: Effect.fn("Journal.append")((entry, at) =>
+        transactions.join("writing the journal", append(entry, at))
+      ),
       since,
+      daily: (instant) => transactions.join("adding up the journal", daily(instant)),
       prune: (before) => transactions.join("pruning the journal", prune(before))
     })
   })

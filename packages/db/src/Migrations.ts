@@ -104,6 +104,20 @@ const look = Effect.fnUntraced(function* (sql: SqlClient.SqlClient) {
 })
 
 /**
+ * The version of the schema that is there, 0 for none. Only looks.
+ *
+ * @category queries
+ * @since 0.1.0
+ */
+export const installed: Effect.Effect<number, DatabaseError, SqlClient.SqlClient | Transactions> = Effect.gen(
+  function* () {
+    const sql = (yield* SqlClient.SqlClient).withoutTransforms()
+    const transactions = yield* Transactions
+    return yield* transactions.join("looking at the schema reclaim", look(sql))
+  }
+)
+
+/**
  * Brings the schema up to date and records the instant of adoption, once. Returns the number of steps that
  * were applied.
  *
@@ -123,7 +137,7 @@ export const migrate: Effect.Effect<
   const sql = (yield* SqlClient.SqlClient).withoutTransforms()
   const transactions = yield* Transactions
   const clock = yield* DatabaseClock
-  if ((yield* transactions.join(operation, look(sql))) >= currentVersion) return 0
+  if ((yield* installed) >= currentVersion) return 0
   return yield* transactions.run(
     Effect.fnUntraced(function* () {
       // One process migrates; the others wait for it here and then find nothing to do.

@@ -20,6 +20,7 @@ import type { SqlError } from "effect/sql/SqlError"
 import type { Fragment } from "effect/sql/Statement"
 import { type DatabaseError, fromSqlError } from "./DatabaseError.ts"
 import { HostSchema, type MissingTables } from "./HostSchema.ts"
+import { hasCompany } from "./internal/hasCompany.ts"
 import { millis, query } from "./internal/rows.ts"
 import { Transactions } from "./Transactions.ts"
 
@@ -56,6 +57,8 @@ export class RowsBusy extends Schema.TaggedError<RowsBusy>()("RowsBusy", { scope
 export class SessionCatalog extends Context.Service<
   SessionCatalog,
   {
+    /** Whether the database has the company. */
+    readonly hasCompany: (companyId: Ids.CompanyId) => Effect.Effect<boolean, DatabaseError>
     /** Finds the rows of sessions, without locks, in a number of statements that does not depend on them. */
     readonly load: (sessions: ReadonlyArray<SessionRef>) => Effect.Effect<Found, DatabaseError>
     /**
@@ -223,6 +226,11 @@ const sessionIds = (sessions: ReadonlyArray<SessionRef>): ReadonlyArray<string> 
     )
   )
 
+/** A name that is found as a word: a scope or a UUID. Shorter ones would be in every lease. */
+const isPlain = (name: string): boolean => /^[0-9a-f-]{32,}$/i.test(name)
+// 255: as far as PostgreSQL counts in an expression.
+const longestWord = 255
+
 /** The only adapter whose task sessions resume native sessions. */
 const adapterType = "paperclip_runner"
 
@@ -317,27 +325,30 @@ export const layer: Layer.Layer<
             order by t.id`
       )
 
-    // Runs of the sessions, and runs that are not over and retry one of them or work on one of their issues.
-    const readRuns = (runIds: ReadonlyArray<string>, ids: ReadonlyArray<string>) =>
-      read(
+    // Runs of the sessions, and runs that are not over and retry one of them or work on one of their issues. One
+    // pass over the runs, of which there are very many, takes out the few that may be either.
+    const readRuns = (runIds: ReadonlyArray<string>, ids: ReadonlyArray<string>) => {
+      const own = sql`(r.id in (select unnest(${runIds}::uuid[]))
+        or lower(r.native_session_id::text) in (select lower(n) from unnest(${ids}::text[]) n))`
+      return read(
         RunRow,
         "heartbeat_runs",
         sql<object>`
-          with own as materialized (
-            select o.id, o.native_issue_id, o.context_snapshot from heartbeat_runs o
-            where o.id = any(${runIds}::uuid[]) or ${isOneOf(sql`o.native_session_id::text`, ids)}
+          with relevant as materialized (
+            select r.*, ${own} as own from heartbeat_runs r
+            where ${own} or r.finished_at is null
+              or coalesce(r.status::text, '') not in ${sql.in(NativeSession.terminalStatuses)}
           ), worked as materialized (
-            select distinct n.issue from own cross join lateral (${issuesOf(sql`own`)}) n (issue)
-            where n.issue is not null
+            select distinct n.issue from relevant o cross join lateral (${issuesOf(sql`o`)}) n (issue)
+            where o.own and n.issue is not null
           )
-          select ${runColumns} from heartbeat_runs r
-          where r.id in (select id from own)
-            or (coalesce(r.status::text, '') not in ${sql.in(NativeSession.terminalStatuses)} or r.finished_at is null)
-              and (r.retry_of_run_id in (select id from own)
-                or exists (select from (${issuesOf(sql`r`)}) n (issue)
-                           where n.issue in (select issue from worked)))
+          select ${runColumns} from relevant r
+          where r.own or r.retry_of_run_id in (select o.id from relevant o where o.own)
+            or exists (select from (${issuesOf(sql`r`)}) n (issue)
+                       where n.issue in (select issue from worked))
           order by r.id`
       )
+    }
 
     const readFinalizations = (runIds: ReadonlyArray<string>) =>
       read(
@@ -354,16 +365,36 @@ export const layer: Layer.Layer<
         sql<object>`select ${issueColumns} from issues i where i.id = any(${ids}::uuid[]) order by i.id`
       )
 
-    const readLeases = (names: ReadonlyArray<string>) =>
-      read(
+    /**
+     * Leases whose metadata mentions one of the names, anywhere and in any case. Names of hex digits and hyphens,
+     * as scopes and UUIDs are, stand in the longest words of those characters: such a word is one of the names,
+     * or holds one only when it is longer than the shortest of them, so that no lease is searched for all names.
+     */
+    const readLeases = (names: ReadonlyArray<string>) => {
+      const [others, plain] = Arr.partition(names, (name) =>
+        isPlain(name) ? Result.succeed(name.toLowerCase()) : Result.fail(name)
+      )
+      const shortest = (some: ReadonlyArray<string>) => Math.min(longestWord, ...some.map(({ length }) => length))
+      const least = shortest(plain)
+      const [undivided] = Arr.partition(plain, (name) =>
+        name.includes("-") ? Result.succeed(name) : Result.fail(name)
+      )
+      return read(
         LeaseRow,
         "environment_leases",
-        sql<object>`select ${leaseColumns} from environment_leases l
-            where exists (select from unnest(${names.map(inJson)}::text[], ${names.map((name) => JSON.stringify(name).slice(1, -1))}::text[]) n (folded, name)
-                          where strpos(lower(l.metadata::text), n.folded) > 0
-                             or strpos(l.metadata::text, n.name) > 0)
-            order by l.id`
+        sql<object>`
+          select ${leaseColumns} from environment_leases l
+          where exists (select from regexp_matches(lower(l.metadata::text), ${`[0-9a-f-]{${least},}`}, 'g') m (words)
+                        where m.words[1] in (select unnest(${plain}::text[]))
+                           or length(m.words[1]) > case when strpos(m.words[1], '-') > 0 then ${least}::int
+                                                        else ${shortest(undivided)}::int end
+                             and exists (select from unnest(${plain}::text[]) p where strpos(m.words[1], p) > 0))
+             or exists (select from unnest(${others.map(inJson)}::text[], ${others.map((name) => JSON.stringify(name).slice(1, -1))}::text[]) n (folded, name)
+                        where strpos(lower(l.metadata::text), n.folded) > 0
+                           or strpos(l.metadata::text, n.name) > 0)
+          order by l.id`
       )
+    }
 
     const load = Effect.fnUntraced(function* (sessions: ReadonlyArray<SessionRef>) {
       if (sessions.length === 0) return nothing
@@ -428,6 +459,7 @@ export const layer: Layer.Layer<
     })
 
     return SessionCatalog.of({
+      hasCompany: hasCompany(sql, transactions),
       load,
       lock: (session, rows) =>
         byKey(session, rows, {

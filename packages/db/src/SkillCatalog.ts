@@ -10,11 +10,13 @@
  * @since 0.1.0
  */
 import { type CopyRef, Ids, Manifest } from "@reclaim/core"
-import { Context, Effect, Layer, Option, Result, Schema, Stream } from "effect"
+import { Array as Arr, Context, Effect, Layer, Option, Result, Schema, Stream } from "effect"
+import * as Hex from "effect/encoding/Hex"
 import * as SqlClient from "effect/sql/SqlClient"
 import type { Fragment } from "effect/sql/Statement"
 import { type DatabaseError, make as makeError } from "./DatabaseError.ts"
 import { HostSchema, type MissingTables } from "./HostSchema.ts"
+import { hasCompany } from "./internal/hasCompany.ts"
 import { query } from "./internal/rows.ts"
 import { Transactions } from "./Transactions.ts"
 
@@ -83,8 +85,8 @@ export class SkillCatalog extends Context.Service<
       versionIds: ReadonlyArray<Ids.VersionId>
     ) => Effect.Effect<ReadonlyMap<Ids.VersionId, Ids.SkillId>, DatabaseError>
     /**
-     * Builds the manifests of versions, in one statement. A version that the company does not have is left
-     * out; one whose snapshot cannot be used fails alone.
+     * Builds the manifests of versions, in one statement, or in some where they have very many files. A version
+     * that the company does not have is left out; one whose snapshot cannot be used fails alone.
      */
     readonly manifests: (
       companyId: Ids.CompanyId,
@@ -130,8 +132,12 @@ export const rowOf = (
 // file costs the server the decoding of all of it, so parts should not be small.
 const chunkBytes = 8 * 1024 * 1024
 
-// 256: bounds one statement's work; small files travel together until the chunk is full.
-const filesPerStatement = 256
+// 4,096: each statement takes the whole snapshot out of its storage, so small files travel together until the
+// chunk is full; this bounds how many rows are in memory.
+const filesPerStatement = 4096
+
+// 10,000: some megabytes and some 50 ms of decoding. An ordinary batch has far fewer in all.
+const entriesPerStatement = 10_000
 
 // 2 minutes: a snapshot may hold a quarter of a gigabyte, and nobody waits for a lock meanwhile.
 const patient = { statementTimeout: "2 minutes", answerTimeout: "125 seconds" } as const
@@ -168,17 +174,19 @@ const plan = (
   return fetches
 }
 
-const Found = Schema.Struct({ found: Schema.Boolean })
 const LookupRow = Schema.Struct({ versionId: Ids.VersionId, skillId: Ids.SkillId })
 
 const ManifestRow = Schema.Struct({
-  versionId: Ids.VersionId,
+  /** Which of the versions that were asked for, from 1; for a file, whose files it is one of. */
+  place: Schema.Finite,
   /** -1 for the row that describes the version itself. */
   ordinal: Schema.Finite,
-  path: Schema.NullOr(Schema.String),
+  /** Whose files a version has: versions of one snapshot and path share them. Null: not in this answer. */
+  source: Schema.NullOr(Schema.Finite),
   root: Schema.NullOr(Schema.String),
+  path: Schema.NullOr(Schema.String),
   size: Schema.NullOr(Schema.Finite),
-  sha256: Schema.NullOr(Schema.String),
+  sha256: Schema.NullOr(Schema.Uint8Array),
   executable: Schema.NullOr(Schema.Boolean),
   problem: Schema.NullOr(Schema.String)
 })
@@ -191,15 +199,48 @@ const isAboutContents = ({ reason }: DatabaseError): boolean =>
   reason._tag === "Other" || reason._tag === "Undecodable" || reason._tag === "StatementTimeout"
 
 const readManifest = (
+  header: ManifestRow,
   rows: ReadonlyArray<ManifestRow>,
   caseInsensitive: boolean
 ): Result.Result<Manifest.Manifest, Manifest.UnusableSnapshot> => {
-  const header = rows.find((row) => row.ordinal === -1)
-  if (header === undefined || header.problem !== null) {
-    return Result.fail(new Manifest.UnusableSnapshot({ detail: header?.problem ?? "it has no snapshot" }))
+  if (header.problem !== null) {
+    return Result.fail(new Manifest.UnusableSnapshot({ detail: header.problem }))
   }
-  const entries = rows.filter((row) => row.ordinal >= 0).toSorted((a, b) => a.ordinal - b.ordinal)
+  const entries = rows
+    .map((row) => ({ ...row, sha256: row.sha256 === null ? null : Hex.encode(row.sha256) }))
+    .toSorted((a, b) => a.ordinal - b.ordinal)
   return Manifest.fromEntries(entries, { root: header.root, caseInsensitive })
+}
+
+/**
+ * The manifests of some versions by one answer, and the versions that it left for the next. Versions that
+ * have the same files share one manifest.
+ */
+const readAnswer = (
+  versionIds: ReadonlyArray<Ids.VersionId>,
+  rows: ReadonlyArray<ManifestRow>,
+  caseInsensitive: boolean
+) => {
+  const found = new Map<Ids.VersionId, Result.Result<Manifest.Manifest, Manifest.UnusableSnapshot>>()
+  const rest: Array<Ids.VersionId> = []
+  const files = Map.groupBy(
+    rows.filter(({ ordinal }) => ordinal >= 0),
+    ({ place }) => place
+  )
+  const read = new Map<number, Result.Result<Manifest.Manifest, Manifest.UnusableSnapshot>>()
+  for (const header of rows) {
+    const versionId = versionIds[header.place - 1]
+    if (header.ordinal !== -1 || versionId === undefined) continue
+    if (header.source === null) {
+      rest.push(versionId)
+      continue
+    }
+    const manifest =
+      read.get(header.source) ?? readManifest(header, files.get(header.source) ?? [], caseInsensitive)
+    read.set(header.source, manifest)
+    found.set(versionId, manifest)
+  }
+  return { found, rest }
 }
 
 /**
@@ -222,7 +263,7 @@ export const layer: Layer.Layer<
 
     const snapshotOf = host.repositorySnapshots ? sql`v.repository_snapshot_id` : sql`null::uuid`
     const snapshotWritten = host.repositorySnapshots
-      ? sql`(select n.xmin::text from company_skill_repository_snapshots n where n.id = r.snapshot_id)`
+      ? sql`(select n.xmin::text from company_skill_repository_snapshots n where n.id = v.repository_snapshot_id)`
       : sql`null::text`
 
     const describe = Effect.fn("SkillCatalog.describe")(function* (copies: ReadonlyArray<CopyRef.CopyRef>) {
@@ -233,41 +274,27 @@ export const layer: Layer.Layer<
         query(
           VersionRow,
           operation,
-          // Ranks count every version of a skill, so they are computed before the copies are picked.
           sql`
-            with wanted as (
+            select v.company_id::text as "companyId", v.company_skill_id::text as "skillId",
+              v.id::text as "versionId", v.revision_number::float8 as "revisionNumber",
+              (select count(*) from company_skill_versions n
+               where n.company_skill_id = v.company_skill_id and n.company_id = v.company_id
+                 and n.revision_number > v.revision_number)::float8 as "rank",
+              exists (select from company_skills s
+                      where s.company_id = v.company_id and s.current_version_id = v.id) as "current",
+              concat_ws('/', v.xmin::text, ${snapshotOf}, ${snapshotWritten}) as "revision"
+            from (
               select distinct company_id, skill_id, version_id
               from unnest(${copies.map((copy) => copy.companyId)}::uuid[],
                           ${copies.map((copy) => copy.skillId)}::uuid[],
-                          ${copies.map((copy) => copy.versionId)}::uuid[]) as w (company_id, skill_id, version_id)
-            ), ranked as (
-              select v.xmin::text as written, ${snapshotOf} as snapshot_id, v.id, v.company_id, v.company_skill_id, v.revision_number,
-                rank() over (partition by v.company_skill_id order by v.revision_number desc) - 1 as rank
-              from company_skill_versions v
-              join company_skills s on s.id = v.company_skill_id and s.company_id = v.company_id
-              where (v.company_id, v.company_skill_id) in (select company_id, skill_id from wanted)
-            )
-            select r.company_id::text as "companyId", r.company_skill_id::text as "skillId",
-              r.id::text as "versionId", r.revision_number::float8 as "revisionNumber", r.rank::float8 as "rank",
-              exists (select from company_skills s
-                      where s.company_id = r.company_id and s.current_version_id = r.id) as "current",
-              concat_ws('/', r.written, r.snapshot_id, ${snapshotWritten}) as "revision"
-            from ranked r
-            join wanted w on w.company_id = r.company_id and w.skill_id = r.company_skill_id and w.version_id = r.id`
+                          ${copies.map((copy) => copy.versionId)}::uuid[]) as u (company_id, skill_id, version_id)
+            ) w
+            join company_skill_versions v
+              on v.id = w.version_id and v.company_id = w.company_id and v.company_skill_id = w.skill_id
+            join company_skills s on s.id = v.company_skill_id and s.company_id = v.company_id`
         )
       )
       return new Map(rows.map((row) => [row.versionId, row]))
-    })
-
-    const hasCompany = Effect.fn("SkillCatalog.hasCompany")((companyId: Ids.CompanyId) => {
-      const operation = "finding a company"
-      return transactions.join(
-        operation,
-        Effect.map(
-          query(Found, operation, sql`select true as "found" from companies where id = ${companyId}::uuid`),
-          (rows) => rows.length > 0
-        )
-      )
     })
 
     const lookup = Effect.fn("SkillCatalog.lookup")(function* (
@@ -290,9 +317,9 @@ export const layer: Layer.Layer<
       return new Map(rows.map((row) => [row.versionId, row.skillId]))
     })
 
-    /** A JSON value that is text, else null. */
-    const text = (value: Fragment): Fragment =>
-      sql`case when jsonb_typeof(${value}) = 'string' then ${value} #>> '{}' end`
+    /** A member of a JSON object that is text, else null. */
+    const text = (value: Fragment, name: Fragment): Fragment =>
+      sql`case when jsonb_typeof(${value} -> ${name}) = 'string' then ${value} ->> ${name} end`
 
     // Absent and JSON null are the same; anything else that is no known text is a problem.
     const encodingOf = (entry: Fragment): Fragment => sql`
@@ -311,19 +338,23 @@ export const layer: Layer.Layer<
       sql`replace(replace(replace(replace(${content}, E'\n', ''), E'\r', ''), E'\t', ''), ' ', '')`
 
     /**
-     * The content (`c`), without white space (`k`), and the bytes (`b`) of the entry `e`; null where they
-     * cannot be had. Each step is computed once: `offset 0` keeps the planner from repeating it.
+     * Decodes entries, a selection of `place`, `ordinal` and `entry`: `path`, `encoding`, `content` and `bytes`
+     * are null where they cannot be had. Nested, with `offset 0`, so that each step is computed once: side by
+     * side the planner caches each step under all that it is computed from, which it computes for that again.
      */
-    const decoded: Fragment = sql`cross join lateral (
-        select ${text(sql`e.entry -> 'content'`)} as content, ${encodingOf(sql`e.entry`)} as encoding offset 0
-      ) c
-      cross join lateral (
-        select case when c.encoding = 'base64' then ${packed(sql`c.content`)} end as packed offset 0
-      ) k
-      cross join lateral (
-        select case when c.encoding = 'utf8' then convert_to(c.content, 'UTF8')
-                    when ${isBase64(sql`k.packed`)} then decode(k.packed, 'base64') end as bytes offset 0
-      ) b`
+    const decoded = (entries: Fragment): Fragment => sql`(
+        select k.place, k.ordinal, k.entry, k.path, k.encoding, k.content is not null as readable,
+          case when k.encoding = 'utf8' then convert_to(k.content, 'UTF8')
+               when ${isBase64(sql`k.packed`)} then decode(k.packed, 'base64') end as bytes
+        from (
+          select c.*, case when c.encoding = 'base64' then ${packed(sql`c.content`)} end as packed
+          from (
+            select e.*, ${text(sql`e.entry`, sql`'path'`)} as path,
+              ${text(sql`e.entry`, sql`'content'`)} as content, ${encodingOf(sql`e.entry`)} as encoding
+            from (${entries}) e offset 0
+          ) c offset 0
+        ) k offset 0
+      )`
 
     /** The entries of a snapshot; `array` guards the function, which fails on anything else. */
     const elements = (inventory: Fragment): Fragment => sql`
@@ -337,67 +368,98 @@ export const layer: Layer.Layer<
       or starts_with(x.entry ->> 'path', ${root} || '/')
       or x.entry ->> 'path' ~ '(^|/)[.]{0,2}(/|$)')`
 
-    // Paths are cut at 4,096 characters, more than any system takes: the driver refuses messages over 16 MiB,
-    // and one endless path would take the other versions' answers with it.
+    // One look at the snapshot: nothing for what is no array.
+    const lengthOf = (inventory: Fragment): Fragment =>
+      sql`jsonb_path_query_first(${inventory}, 'strict $ ? (@.type() == "array").size()')::int`
+
+    /**
+     * Describes each version and its files, as far as they fit: versions that share a snapshot come together,
+     * and the first that was asked for is always in the answer.
+     *
+     * Paths are cut at 4,096 characters, more than any system takes: the driver refuses messages over 16 MiB,
+     * and one endless path would take the other versions' answers with it.
+     */
     const manifestStatement = (companyId: Ids.CompanyId, versionIds: ReadonlyArray<Ids.VersionId>) => {
-      const wanted = host.repositorySnapshots
+      const ofVersion = host.repositorySnapshots
         ? sql`
-            select v.id, v.repository_snapshot_id as snapshot_id,
-              case when v.repository_snapshot_id is null or v.repository_skill_path is null
-                     or v.repository_skill_path = '.' then '' else v.repository_skill_path end as root`
-        : sql`select v.id, null::uuid as snapshot_id, '' as root`
+            v.repository_snapshot_id as snapshot_id,
+            case when v.repository_snapshot_id is null or v.repository_skill_path is null
+                   or v.repository_skill_path = '.' then '' else v.repository_skill_path end as root`
+        : sql`null::uuid as snapshot_id, '' as root`
+      const countsOfSnapshots = host.repositorySnapshots
+        ? sql`
+            union all
+            select w.*, min(w.place) over (partition by w.snapshot_id, w.root), r.there, r.entries
+            from wanted w
+            left join (
+              select d.snapshot_id, n.file_inventory is not null as there,
+                ${lengthOf(sql`n.file_inventory`)} as entries
+              from (select distinct snapshot_id from wanted where snapshot_id is not null) d
+              join company_skill_repository_snapshots n
+                on n.id = d.snapshot_id and n.company_id = ${companyId}::uuid
+              offset 0
+            ) r on r.snapshot_id = w.snapshot_id
+            where w.snapshot_id is not null`
+        : sql``
       const ofSnapshots = host.repositorySnapshots
         ? sql`
             union all
-            select w.id, (x.number - 1)::int, x.entry
-            from (select distinct snapshot_id from wanted where snapshot_id is not null) d
-            join company_skill_repository_snapshots r on r.id = d.snapshot_id and r.company_id = ${companyId}::uuid
+            select a.place, (x.number - 1)::int, x.entry
+            from (select distinct snapshot_id from answered where snapshot_id is not null) d
+            join company_skill_repository_snapshots r
+              on r.id = d.snapshot_id and r.company_id = ${companyId}::uuid
             cross join lateral ${elements(sql`r.file_inventory`)}
-            join wanted w on w.snapshot_id = d.snapshot_id and ${concerns(sql`w.root`)}`
+            join answered a
+              on a.snapshot_id = d.snapshot_id and a.place = a.source and ${concerns(sql`a.root`)}`
         : sql``
-      const kindOfSnapshot = host.repositorySnapshots
-        ? sql`case when w.snapshot_id is null then jsonb_typeof(v.file_inventory)
-                   else (select jsonb_typeof(r.file_inventory) from company_skill_repository_snapshots r
-                         where r.id = w.snapshot_id and r.company_id = v.company_id) end`
-        : sql`jsonb_typeof(v.file_inventory)`
       return sql`
         with wanted as materialized (
-          ${wanted}
-          from company_skill_versions v
+          select u.place::int as place, v.id, ${ofVersion}
+          from unnest(${versionIds}::uuid[]) with ordinality as u (id, place)
+          join company_skill_versions v on v.id = u.id and v.company_id = ${companyId}::uuid
           join company_skills s on s.id = v.company_skill_id and s.company_id = v.company_id
-          where v.company_id = ${companyId}::uuid and v.id = any(${versionIds}::uuid[])
-        ), entries as (
-          select w.id, (x.number - 1)::int as ordinal, x.entry
-          from wanted w
-          join company_skill_versions v on v.id = w.id
-          cross join lateral ${elements(sql`v.file_inventory`)}
+        ), counted as materialized (
+          select w.*, w.place as source, v.file_inventory is not null as there,
+            ${lengthOf(sql`v.file_inventory`)} as entries
+          from wanted w join company_skill_versions v on v.id = w.id
           where w.snapshot_id is null
-          ${ofSnapshots}
+          ${countsOfSnapshots}
+        ), grouped as materialized (
+          select c.*, min(c.place) over (partition by coalesce(c.snapshot_id, c.id)) as first from counted c
+        ), fitting as materialized (
+          select g.*, g.first = min(g.first) over ()
+              or sum(case when g.place = g.first then coalesce(g.entries, 0) else 0 end) over (order by g.first)
+                <= ${entriesPerStatement}::int as fits
+          from grouped g
+        ), answered as materialized (
+          select * from fitting where fits
         )
-        select w.id::text as "versionId", -1 as "ordinal", null::text as "path", left(w.root, 4097) as "root",
-          null::float8 as "size", null::text as "sha256", null::boolean as "executable",
-          case when kind.kind is null then 'its snapshot is not there'
-               when kind.kind <> 'array' then 'its snapshot is no list of files' end as "problem"
-        from wanted w
-        join company_skill_versions v on v.id = w.id
-        cross join lateral (select ${kindOfSnapshot} as kind) kind
+        select f.place as "place", -1 as "ordinal", case when f.fits then f.source end as "source",
+          left(f.root, 4097) as "root", null::text as "path", null::int as "size", null::bytea as "sha256",
+          null::boolean as "executable",
+          case when f.there is not true then 'its snapshot is not there'
+               when f.entries is null then 'its snapshot is no list of files' end as "problem"
+        from fitting f
         union all
-        select e.id::text, e.ordinal,
-          case when length(p.path) <= 4096 then p.path end, null,
-          octet_length(b.bytes)::float8, encode(sha256(b.bytes), 'hex'), f.executable,
-          case when p.path is null then 'the path is no text'
-               when length(p.path) > 4096 then 'the path is too long'
-               when c.content is null then 'the content is no text'
-               when c.encoding is null then 'the encoding is neither utf8 nor base64'
-               when b.bytes is null then 'the content is no base64'
+        select d.place, d.ordinal, null, null, case when length(d.path) <= 4096 then d.path end,
+          octet_length(d.bytes), sha256(d.bytes), f.executable,
+          case when d.path is null then 'the path is no text'
+               when length(d.path) > 4096 then 'the path is too long'
+               when not d.readable then 'the content is no text'
+               when d.encoding is null then 'the encoding is neither utf8 nor base64'
+               when d.bytes is null then 'the content is no base64'
                when f.executable is null then 'executable is neither true nor false' end
-        from entries e
-        cross join lateral (select ${text(sql`e.entry -> 'path'`)} as path offset 0) p
-        ${decoded}
+        from ${decoded(sql`
+          select a.place, (x.number - 1)::int as ordinal, x.entry
+          from answered a
+          join company_skill_versions v on v.id = a.id
+          cross join lateral ${elements(sql`v.file_inventory`)}
+          where a.snapshot_id is null
+          ${ofSnapshots}`)} d
         cross join lateral (
-          select case when coalesce(jsonb_typeof(e.entry -> 'executable'), 'null') = 'null' then false
-                      when jsonb_typeof(e.entry -> 'executable') = 'boolean'
-                        then (e.entry ->> 'executable')::boolean end as executable offset 0
+          select case when coalesce(jsonb_typeof(d.entry -> 'executable'), 'null') = 'null' then false
+                      when jsonb_typeof(d.entry -> 'executable') = 'boolean'
+                        then (d.entry ->> 'executable')::boolean end as executable
         ) f`
     }
 
@@ -416,29 +478,31 @@ export const layer: Layer.Layer<
       options: { readonly caseInsensitive: boolean }
     ) {
       const result = new Map<Ids.VersionId, Result.Result<Manifest.Manifest, Manifest.UnusableSnapshot>>()
-      if (versionIds.length === 0) return result
-      const add = (rows: ReadonlyArray<ManifestRow>) => {
-        for (const [versionId, list] of Map.groupBy(rows, (row) => row.versionId)) {
-          result.set(versionId, readManifest(list, options.caseInsensitive))
+      let open: ReadonlyArray<Ids.VersionId> = Arr.dedupe(versionIds)
+      const read = Effect.fnUntraced(function* (wanted: ReadonlyArray<Ids.VersionId>) {
+        const answer = readAnswer(wanted, yield* readManifests(companyId, wanted), options.caseInsensitive)
+        for (const [versionId, manifest] of answer.found) result.set(versionId, manifest)
+        return answer.rest
+      })
+      while (open.length > 0) {
+        const answer = yield* Effect.result(read(open))
+        if (Result.isSuccess(answer)) {
+          open = answer.success
+          continue
         }
-      }
-      const whole = yield* Effect.result(readManifests(companyId, versionIds))
-      if (Result.isSuccess(whole)) {
-        add(whole.success)
-        return result
-      }
-      // Whatever the server could not digest in spite of all the care above must not spoil the others: then,
-      // and only then, each version is asked for alone.
-      if (!isAboutContents(whole.failure)) return yield* whole.failure
-      for (const versionId of versionIds) {
-        const single = yield* Effect.result(readManifests(companyId, [versionId]))
-        if (Result.isSuccess(single)) add(single.success)
-        else if (isAboutContents(single.failure)) {
+        // Whatever the server could not digest in spite of all the care above must not spoil the others: then,
+        // and only then, each version is asked for alone.
+        if (!isAboutContents(answer.failure)) return yield* answer.failure
+        for (const versionId of open) {
+          const single = yield* Effect.result(read([versionId]))
+          if (Result.isSuccess(single)) continue
+          if (!isAboutContents(single.failure)) return yield* single.failure
           result.set(
             versionId,
             Result.fail(new Manifest.UnusableSnapshot({ detail: single.failure.message }))
           )
-        } else return yield* single.failure
+        }
+        return result
       }
       return result
     })
@@ -457,16 +521,24 @@ export const layer: Layer.Layer<
             where v.company_id = ${companyId}::uuid and v.id = ${versionId}::uuid offset 0`
       const bytes =
         fetch._tag === "Files"
-          ? sql`b.bytes`
-          : sql`substring(b.bytes from ${fetch.from + 1}::int for ${chunkBytes}::int)`
+          ? sql`d.bytes`
+          : sql`substring(d.bytes from ${fetch.from + 1}::int for ${chunkBytes}::int)`
+      // Only from the first to the last that is wanted: taking apart a snapshot of very many files for each of
+      // many statements would cost the square of their number.
+      const first = Math.min(...ordinals)
+      const range = JSON.stringify({ from: first, to: Math.max(...ordinals) })
       return sql`
-        select o.ordinal::float8 as "ordinal", ${bytes} as "bytes"
-        from (${source}) s
-        cross join lateral ${elements(sql`s.inventory`)}
-        join unnest(${ordinals}::int[]) with ordinality as o (ordinal, place) on o.ordinal = x.number - 1
-        cross join lateral (select x.entry offset 0) e
-        ${decoded}
-        order by o.place`
+        select d.ordinal::float8 as "ordinal", ${bytes} as "bytes"
+        from ${decoded(sql`
+          select o.place, o.ordinal, x.entry
+          from (${source}) s
+          cross join lateral jsonb_path_query(
+            case when jsonb_typeof(s.inventory) = 'array' then s.inventory else '[]'::jsonb end,
+            '$[$from to $to]', ${range}::jsonb
+          ) with ordinality as x (entry, number)
+          join unnest(${ordinals}::int[]) with ordinality as o (ordinal, place)
+            on o.ordinal = x.number - 1 + ${first}::int`)} d
+        order by d.place`
     }
 
     const fetchContents = Effect.fn("SkillCatalog.contents")(function* (
@@ -511,7 +583,7 @@ export const layer: Layer.Layer<
 
     return SkillCatalog.of({
       describe,
-      hasCompany,
+      hasCompany: Effect.fn("SkillCatalog.hasCompany")(hasCompany(sql, transactions)),
       lookup,
       manifests,
       contents: (companyId, versionId, files) =>

@@ -77,6 +77,15 @@ export class SkillPins extends Context.Service<
       companyIds: ReadonlyArray<Ids.CompanyId>
     ) => Effect.Effect<ReadonlyMap<Ids.CompanyId, CompanyPins>, DatabaseError>
     /**
+     * What `facts` says about one version, as of `now`, in one statement: the pins of other versions are left
+     * out, whatever keeps all copies of the company is not. For the look under the lock.
+     */
+    readonly factsOf: (
+      companyId: Ids.CompanyId,
+      versionId: Ids.VersionId,
+      now: DateTime.Utc
+    ) => Effect.Effect<CompanyPins, DatabaseError>
+    /**
      * Records what a run selected, in the transaction that is open, which should hold the company's lock
      * shared. Selections add up until the run is released; none at all makes the run known.
      */
@@ -140,12 +149,8 @@ const RunRow = Schema.Struct({
   ...Standing,
   runId: Ids.RunId,
   companyId: Ids.CompanyId,
-  started: Schema.Boolean,
-  recorded: Schema.Boolean,
-  retryOf: Schema.NullOr(Ids.RunId)
+  retried: Schema.Boolean
 })
-
-const RetriedRow = Schema.Struct({ runId: Ids.RunId, companyId: Ids.CompanyId })
 
 const PinRow = Schema.Struct({
   ...Standing,
@@ -154,7 +159,8 @@ const PinRow = Schema.Struct({
   skillId: Ids.SkillId,
   versionId: Ids.VersionId,
   recordedAt: Schema.Finite,
-  runExists: Schema.Boolean
+  runExists: Schema.Boolean,
+  retried: Schema.Boolean
 })
 type PinRow = typeof PinRow.Type
 
@@ -178,6 +184,15 @@ const HoldRow = Schema.Struct({
   note: Schema.String
 })
 
+/** A row of one of the tables that keep copies, named after what it is. */
+const FactRow = Schema.Union([
+  Schema.Struct({ kind: Schema.tag("run"), row: RunRow }),
+  Schema.Struct({ kind: Schema.tag("pin"), row: PinRow }),
+  Schema.Struct({ kind: Schema.tag("agent"), row: AgentRow }),
+  Schema.Struct({ kind: Schema.tag("test run"), row: TestRunRow }),
+  Schema.Struct({ kind: Schema.tag("hold"), row: HoldRow })
+])
+
 const OldRow = Schema.Struct({
   ...Standing,
   runId: Ids.RunId,
@@ -193,15 +208,26 @@ interface Pinning extends Standing {
   readonly runId: Ids.RunId
   readonly runExists: boolean
   readonly recordedAt: number
+  readonly retried?: boolean
 }
 
-const useOf = (row: Pinning, retried: ReadonlySet<Ids.RunId>, now: DateTime.Utc): Use => {
+const useOf = (row: Pinning, now: DateTime.Utc): Use => {
   if (!row.runExists) {
     return DateTime.toEpochMillis(now) - row.recordedAt < Duration.toMillis(runlessPin) ? "active" : "none"
   }
   if (isActive(row)) return "active"
-  return retried.has(row.runId) || isResumable(row, now) ? "unsettled" : "none"
+  return row.retried === true || isResumable(row, now) ? "unsettled" : "none"
 }
+
+const none = () => ({
+  activeRuns: new Map<Ids.VersionId, Array<Ids.RunId>>(),
+  unsettledRecovery: new Map<Ids.VersionId, Array<Ids.RunId>>(),
+  agents: new Map<Ids.VersionId, Array<Ids.AgentId>>(),
+  testRuns: new Map<Ids.VersionId, Array<Ids.TestRunId>>(),
+  selectionUnknown: new Array<Ids.RunId>(),
+  agentsUnreadable: new Array<Ids.AgentId>(),
+  held: new Map<Ids.VersionId, { readonly by: string; readonly note: string }>()
+})
 
 /**
  * The pins in the host's tables and in the schema `reclaim`.
@@ -222,6 +248,15 @@ export const layer: Layer.Layer<
     const clock = yield* DatabaseClock
     yield* host.requireSkills
 
+    // In the text, not as parameters: none of them varies, and the look under the lock would send fifty.
+    const oneOf = (words: ReadonlyArray<string>): Fragment =>
+      sql`(${sql.literal(words.map((word) => `'${word}'`).join(", "))})`
+    const statuses = {
+      terminal: oneOf(NativeSession.terminalStatuses),
+      settled: oneOf(NativeSession.settledPhases),
+      waiting: oneOf(waiting)
+    }
+
     const native: Fragment = sql`coalesce(r.runtime_mode::text, '') <> 'legacy'`
 
     const standing: Fragment = sql`
@@ -232,176 +267,209 @@ export const layer: Layer.Layer<
       ${millis(sql, sql`f.lease_expires_at`)} as "leaseExpiresAt",
       f.recovery_state::text as "recoveryState"`
 
-    const ended: Fragment = sql`coalesce(r.status::text, '') in ${sql.in(NativeSession.terminalStatuses)}`
+    const ended: Fragment = sql`coalesce(r.status::text, '') in ${statuses.terminal}`
 
     const recorded: Fragment = sql`
       exists (select from reclaim.run_selections s where s.run_id = r.id and s.company_id = r.company_id)`
 
-    const after = (adopted: DateTime.Utc): Fragment =>
-      sql`(r.created_at is null or r.created_at >= ${DateTime.toDateUtc(adopted)})`
+    const pinColumns: Fragment = sql`
+      p.run_id::text as "runId", p.company_id::text as "companyId", p.skill_id::text as "skillId",
+      p.version_id::text as "versionId", ${millis(sql, sql`p.recorded_at`)} as "recordedAt",
+      r.id is not null as "runExists", ${standing}`
+
+    const pinTables: Fragment = sql`
+      reclaim.run_pins p
+      left join heartbeat_runs r on r.id = p.run_id
+      left join native_run_finalizations f on f.run_id = r.id`
+
+    // A superset: leases are judged by the database's clock, not by SQL.
+    const resumable: Fragment = sql`
+      case when f.run_id is null then ${native}
+           else coalesce(f.phase::text, '') not in ${statuses.settled}
+             or f.recovery_state is not null or f.lease_expires_at is not null end`
 
     /**
-     * Active runs, and those that are over but may be resumable and have recorded nothing. Two selections,
-     * not one with "or": a company has few active runs and very many that are over.
+     * The runs that matter, in one pass over those of the companies, of which very many are over: all that are
+     * not, and those that are but may be resumable. `offset 0` keeps the planner from looking for the
+     * selections of all runs before it has sorted out the few.
      */
-    const readRuns = (companyIds: ReadonlyArray<Ids.CompanyId>, adopted: Option.Option<DateTime.Utc>) => {
-      const columns = (known: Fragment) => sql`
-        r.id::text as "runId", r.company_id::text as "companyId", r.retry_of_run_id::text as "retryOf",
-        (coalesce(r.status::text, '') not in ${sql.in(waiting)} or r.started_at is not null) as "started",
-        ${known} as "recorded", ${standing}`
-      const source = sql`
+    const relevantRuns = (ofCompanies: Fragment, after: Fragment): Fragment => sql`
+      relevant as materialized (
+        select r.id, r.company_id, r.retry_of_run_id, r.started_at, ${ended} as over, ${standing}
         from heartbeat_runs r left join native_run_finalizations f on f.run_id = r.id
-        where r.company_id = any(${companyIds}::uuid[])`
-      // A superset: leases are judged by the database's clock, not by SQL.
-      const resumable = sql`
-        ((f.run_id is null and ${native})
-          or (f.run_id is not null and (coalesce(f.phase::text, '') not in ${sql.in(NativeSession.settledPhases)}
-              or f.recovery_state is not null or f.lease_expires_at is not null)))`
-      return query(
-        RunRow,
-        "reading runs",
-        Option.match(adopted, {
-          // Before the adoption nothing is recorded, and no run was created after it.
-          onNone: () => sql`select ${columns(sql`false`)} ${source} and not ${ended} order by "runId"`,
-          onSome: (at) => sql`
-            select ${columns(recorded)} ${source} and not ${ended}
-            union all
-            select ${columns(sql`false`)} ${source}
-              and ${ended} and ${after(at)} and not ${recorded} and ${resumable}
-            order by "runId"`
-        })
-      )
+        where ${ofCompanies} and case when ${ended} then ${after} and ${resumable} else true end
+        offset 0
+      ), retried as materialized (
+        select distinct q.retry_of_run_id as id from relevant q
+        where q.status in ${statuses.waiting} and q.retry_of_run_id is not null
+      )`
+
+    /**
+     * The runs that keep every copy. One that is only queued has prepared nothing. Of those that are over, the
+     * ones that a waiting run retries are looked up by their ids.
+     */
+    const unknownRuns = (ofCompanies: Fragment, after: Fragment, recorded: Fragment): Fragment => {
+      const columns = sql`
+        r.id::text as "runId", r.company_id::text as "companyId",
+        r.id in (select id from retried) as "retried"`
+      return sql`
+        select ${columns}, r."status", r."runtimeMode", r."finalized", r."phase", r."leaseExpiresAt", r."recoveryState"
+        from relevant r
+        where (r.over or coalesce(r.status, '') not in ${statuses.waiting} or r.started_at is not null)
+          and not ${recorded}
+        union
+        select ${columns}, ${standing}
+        from retried t join heartbeat_runs r on r.id = t.id
+        left join native_run_finalizations f on f.run_id = r.id
+        where ${ofCompanies} and ${ended} and ${after} and not ${recorded}
+        order by "runId"`
     }
-
-    /** Those among the runs that have recorded nothing, were created after the adoption, and are over. */
-    const readRetried = (
-      companyIds: ReadonlyArray<Ids.CompanyId>,
-      runIds: ReadonlyArray<Ids.RunId>,
-      adopted: DateTime.Utc
-    ) =>
-      query(
-        RetriedRow,
-        "reading retried runs",
-        sql`select r.id::text as "runId", r.company_id::text as "companyId" from heartbeat_runs r
-            where r.id = any(${runIds}::uuid[]) and r.company_id = any(${companyIds}::uuid[])
-              and ${ended} and ${after(adopted)} and not ${recorded}
-            order by r.id`
-      )
-
-    const readPins = (companyIds: Option.Option<ReadonlyArray<Ids.CompanyId>>) =>
-      query(
-        PinRow,
-        "reading pins",
-        sql`select p.run_id::text as "runId", p.company_id::text as "companyId", p.skill_id::text as "skillId",
-              p.version_id::text as "versionId", ${millis(sql, sql`p.recorded_at`)} as "recordedAt",
-              r.id is not null as "runExists", ${standing}
-            from reclaim.run_pins p
-            left join heartbeat_runs r on r.id = p.run_id
-            left join native_run_finalizations f on f.run_id = r.id
-            where ${Option.match(companyIds, {
-              onNone: () => sql`true`,
-              onSome: (ids) => sql`p.company_id = any(${ids}::uuid[])`
-            })}
-            order by p.recorded_at, p.run_id, p.version_id`
-      )
 
     // 1 MiB: a list of skills is a few kilobytes, and the driver refuses messages over 16 MiB, with which the
     // pins of all others would be lost.
-    const readAgents = (companyIds: ReadonlyArray<Ids.CompanyId>) =>
-      query(
-        AgentRow,
-        "reading agents",
-        sql`select a.id::text as "agentId", a.company_id::text as "companyId",
-              jsonb_typeof(a.adapter_config) as "shape",
-              case when length((a.adapter_config -> 'paperclipSkillSync')::text) <= 1048576
-                then a.adapter_config -> 'paperclipSkillSync' else '"too large"'::jsonb end as "sync"
-            from agents a
-            where a.company_id = any(${companyIds}::uuid[])
-              and (a.adapter_config -> 'paperclipSkillSync' is not null
-                   or jsonb_typeof(a.adapter_config) not in ('object', 'null'))
-            order by a.id`
-      )
+    const agentsWith = (ofCompanies: Fragment): Fragment => sql`
+      select a.id::text as "agentId", a.company_id::text as "companyId",
+        jsonb_typeof(a.adapter_config) as "shape",
+        case when length((a.adapter_config -> 'paperclipSkillSync')::text) <= 1048576
+          then a.adapter_config -> 'paperclipSkillSync' else '"too large"'::jsonb end as "sync"
+      from agents a
+      where ${ofCompanies}
+        and (a.adapter_config -> 'paperclipSkillSync' is not null
+             or jsonb_typeof(a.adapter_config) not in ('object', 'null'))
+      order by a.id`
 
-    const readTestRuns = (companyIds: ReadonlyArray<Ids.CompanyId>) =>
-      query(
-        TestRunRow,
-        "reading skill test runs",
-        sql`select t.id::text as "testRunId", t.company_id::text as "companyId",
-              t.skill_version_id::text as "versionId"
-            from company_skill_test_runs t
-            where t.company_id = any(${companyIds}::uuid[]) and t.skill_version_id is not null
-              and t.deleted_at is null and t.superseded_at is null
-              and coalesce(t.status::text, '') not in ${sql.in(NativeSession.terminalStatuses)}
-            order by t.id`
-      )
-
-    const readHolds = (companyIds: ReadonlyArray<Ids.CompanyId>) =>
-      query(
-        HoldRow,
-        "reading holds",
-        sql`select h.company_id::text as "companyId", h.version_id::text as "versionId",
-              h.held_by as "by", h.note as "note"
-            from reclaim.holds h where h.kind = 'version' and h.company_id = any(${companyIds}::uuid[])`
-      )
-
-    const facts = Effect.fnUntraced(function* (companyIds: ReadonlyArray<Ids.CompanyId>) {
-      const result = new Map(
-        companyIds.map((companyId) => [
-          companyId,
-          {
-            activeRuns: new Map<Ids.VersionId, Array<Ids.RunId>>(),
-            unsettledRecovery: new Map<Ids.VersionId, Array<Ids.RunId>>(),
-            agents: new Map<Ids.VersionId, Array<Ids.AgentId>>(),
-            testRuns: new Map<Ids.VersionId, Array<Ids.TestRunId>>(),
-            selectionUnknown: new Array<Ids.RunId>(),
-            agentsUnreadable: new Array<Ids.AgentId>(),
-            held: new Map<Ids.VersionId, { readonly by: string; readonly note: string }>()
-          }
-        ])
-      )
-      if (companyIds.length === 0) return result
-      const adopted = yield* host.adopted
-      const now = yield* clock.now
-      const runs = yield* readRuns(companyIds, adopted)
-      const retried = new Set(
-        runs.flatMap(({ retryOf, status }) =>
-          retryOf !== null && status !== null && waiting.includes(status) ? [retryOf] : []
+    /**
+     * Everything that keeps copies of companies, or one of their versions, in one statement: a look under the
+     * lock costs one answer, and all of it is as of the same instant. Columns are named by the table's alias.
+     */
+    const readFacts = (
+      ofCompanies: (column: Fragment) => Fragment,
+      ofVersions: (column: Fragment) => Fragment,
+      adopted: Option.Option<DateTime.Utc>
+    ) => {
+      const part = (kind: string, rows: Fragment) =>
+        sql`select ${sql.literal(`'${kind}'`)} as "kind", to_jsonb(t) as "row" from (${rows}) t`
+      const runs = ofCompanies(sql`r.company_id`)
+      // Before the adoption nothing is recorded, and no run was created after it.
+      const after = Option.match(adopted, {
+        onNone: () => sql`false`,
+        onSome: (at) => sql`(r.created_at is null or r.created_at >= ${DateTime.toDateUtc(at)})`
+      })
+      const parts = [
+        part("run", unknownRuns(runs, after, Option.isSome(adopted) ? recorded : sql`false`)),
+        part("agent", agentsWith(ofCompanies(sql`a.company_id`)))
+      ]
+      if (Option.isSome(adopted)) {
+        parts.push(
+          part(
+            "pin",
+            sql`select ${pinColumns}, p.run_id in (select id from retried) as "retried"
+                from ${pinTables}
+                where ${ofCompanies(sql`p.company_id`)} and ${ofVersions(sql`p.version_id`)}
+                order by p.recorded_at, p.run_id, p.version_id`
+          ),
+          part(
+            "hold",
+            sql`select h.company_id::text as "companyId", h.version_id::text as "versionId",
+                  h.held_by as "by", h.note as "note"
+                from reclaim.holds h
+                where h.kind = 'version' and ${ofCompanies(sql`h.company_id`)} and ${ofVersions(sql`h.version_id`)}`
+          )
         )
-      )
-      for (const row of runs) {
-        const unknown = isActive(row) ? row.started && !row.recorded : isResumable(row, now)
-        if (unknown) result.get(row.companyId)?.selectionUnknown.push(row.runId)
       }
-      if (Option.isSome(adopted) && retried.size > 0) {
-        for (const row of yield* readRetried(companyIds, [...retried], adopted.value)) {
-          const unknown = result.get(row.companyId)?.selectionUnknown
-          if (unknown?.includes(row.runId) === false) unknown.push(row.runId)
+      if (host.testRuns) {
+        parts.push(
+          part(
+            "test run",
+            sql`select t.id::text as "testRunId", t.company_id::text as "companyId",
+                  t.skill_version_id::text as "versionId"
+                from company_skill_test_runs t
+                where ${ofCompanies(sql`t.company_id`)} and t.skill_version_id is not null
+                  and ${ofVersions(sql`t.skill_version_id`)}
+                  and t.deleted_at is null and t.superseded_at is null
+                  and coalesce(t.status::text, '') not in ${statuses.terminal}
+                order by t.id`
+          )
+        )
+      }
+      return query(
+        FactRow,
+        "reading pins",
+        sql`with ${relevantRuns(runs, after)} ${sql.join(" union all ", false)(parts)}`
+      )
+    }
+
+    const gather = (
+      companyIds: ReadonlyArray<Ids.CompanyId>,
+      rows: ReadonlyArray<typeof FactRow.Type>,
+      now: DateTime.Utc
+    ) => {
+      const result = new Map(companyIds.map((companyId) => [companyId, none()]))
+      for (const { kind, row } of rows) {
+        const company = result.get(row.companyId)
+        if (company === undefined) continue
+        switch (kind) {
+          case "run": {
+            if (isActive(row) || row.retried || isResumable(row, now))
+              company.selectionUnknown.push(row.runId)
+            break
+          }
+          case "pin": {
+            const use = useOf(row, now)
+            if (use === "active") push(company.activeRuns, row.versionId, row.runId)
+            else if (use === "unsettled") push(company.unsettledRecovery, row.versionId, row.runId)
+            break
+          }
+          case "agent": {
+            const named = agentPins(row.shape, row.sync)
+            if (Option.isNone(named)) company.agentsUnreadable.push(row.agentId)
+            else for (const versionId of named.value) push(company.agents, versionId, row.agentId)
+            break
+          }
+          case "test run":
+            push(company.testRuns, row.versionId, row.testRunId)
+            break
+          case "hold":
+            company.held.set(row.versionId, { by: row.by, note: row.note })
         }
       }
-      const pins = Option.isSome(adopted) ? yield* readPins(Option.some(companyIds)) : []
-      for (const row of pins) {
-        const company = result.get(row.companyId)
-        const use = useOf(row, retried, now)
-        if (company === undefined || use === "none") continue
-        push(use === "active" ? company.activeRuns : company.unsettledRecovery, row.versionId, row.runId)
-      }
-      for (const row of yield* readAgents(companyIds)) {
-        const company = result.get(row.companyId)
-        const named = agentPins(row.shape, row.sync)
-        if (company === undefined) continue
-        if (Option.isNone(named)) company.agentsUnreadable.push(row.agentId)
-        else for (const versionId of named.value) push(company.agents, versionId, row.agentId)
-      }
-      const testRuns = host.testRuns ? yield* readTestRuns(companyIds) : []
-      for (const row of testRuns) {
-        const company = result.get(row.companyId)
-        if (company !== undefined) push(company.testRuns, row.versionId, row.testRunId)
-      }
-      const holds = Option.isSome(adopted) ? yield* readHolds(companyIds) : []
-      for (const { by, companyId, note, versionId } of holds)
-        result.get(companyId)?.held.set(versionId, { by, note })
       return result
+    }
+
+    const facts = Effect.fnUntraced(function* (companyIds: ReadonlyArray<Ids.CompanyId>) {
+      if (companyIds.length === 0) return new Map<Ids.CompanyId, CompanyPins>()
+      const adopted = yield* host.adopted
+      const now = yield* clock.now
+      const rows = yield* readFacts(
+        (column) => sql`${column} = any(${companyIds}::uuid[])`,
+        () => sql`true`,
+        adopted
+      )
+      return gather(companyIds, rows, now)
     })
+
+    const factsOf = Effect.fnUntraced(function* (
+      companyId: Ids.CompanyId,
+      versionId: Ids.VersionId,
+      now: DateTime.Utc
+    ) {
+      const rows = yield* readFacts(
+        (column) => sql`${column} = ${companyId}::uuid`,
+        (column) => sql`${column} = ${versionId}::uuid`,
+        yield* host.adopted
+      )
+      return gather([companyId], rows, now).get(companyId) ?? none()
+    })
+
+    /** The pins of one company or of all. */
+    const readPins = (companyId: Ids.CompanyId | undefined) =>
+      query(
+        PinRow,
+        "reading pins",
+        sql`select ${pinColumns}, false as "retried" from ${pinTables}
+            where ${companyId === undefined ? sql`true` : sql`p.company_id = ${companyId}::uuid`}
+            order by p.recorded_at, p.run_id, p.version_id`
+      )
 
     const record = Effect.fnUntraced(function* (
       companyId: Ids.CompanyId,
@@ -451,11 +519,11 @@ export const layer: Layer.Layer<
     const activePins = Effect.fnUntraced(function* (companyId?: Ids.CompanyId) {
       if (Option.isNone(yield* host.adopted)) return []
       const now = yield* clock.now
-      const rows = yield* readPins(companyId === undefined ? Option.none() : Option.some([companyId]))
+      const rows = yield* readPins(companyId)
       return (
         rows
           // Whether a run that is over is retried does not make it active.
-          .filter((row: PinRow) => useOf(row, new Set(), now) === "active")
+          .filter((row: PinRow) => useOf(row, now) === "active")
           .map(({ companyId, runId, skillId, versionId }): ActivePin => ({
             companyId,
             runId,
@@ -473,9 +541,9 @@ export const layer: Layer.Layer<
       (r.id is null
         or (${ended}
           and case when f.run_id is null then not ${native}
-                   else f.phase::text in ${sql.in(NativeSession.settledPhases)} and f.recovery_state is null end
+                   else f.phase::text in ${statuses.settled} and f.recovery_state is null end
           and r.id not in (select q.retry_of_run_id from heartbeat_runs q
-                           where q.retry_of_run_id is not null and q.status::text in ${sql.in(waiting)})))`
+                           where q.retry_of_run_id is not null and q.status::text in ${statuses.waiting})))`
 
     /**
      * The runs that were judged, as they are when a statement removes their rows: one that was taken up again
@@ -530,7 +598,7 @@ export const layer: Layer.Layer<
       const operation = "forgetting runs"
       yield* host.requireAdopted(operation)
       const now = yield* clock.now
-      const isOver = (row: typeof OldRow.Type) => useOf(row, new Set(), now) === "none"
+      const isOver = (row: typeof OldRow.Type) => useOf(row, now) === "none"
       const pinning = yield* query(
         OldRow,
         operation,
@@ -578,6 +646,9 @@ export const layer: Layer.Layer<
     return SkillPins.of({
       facts: Effect.fn("SkillPins.facts")((companyIds) =>
         transactions.join("reading pins", facts(companyIds))
+      ),
+      factsOf: Effect.fn("SkillPins.factsOf")((companyId, versionId, now) =>
+        transactions.join("reading pins", factsOf(companyId, versionId, now))
       ),
       record: Effect.fn("SkillPins.record")((companyId, runId, pins) =>
         transactions.join("recording a selection", record(companyId, runId, pins))

@@ -5,6 +5,7 @@
  */
 export * as DatabaseClock from "./DatabaseClock.ts"
 export * as DatabaseError from "./DatabaseError.ts"
+export * as DatabaseHealth from "./DatabaseHealth.ts"
 export * as Holds from "./Holds.ts"
 export * as HostSchema from "./HostSchema.ts"
 export * as HostTables from "./HostTables.ts"

@@ -68,6 +68,34 @@ layer(adopted())("Journal", (it) => {
     })
   )
 
+  it.effect("[O-05] is added up by day, worker and event", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const journal = yield* Journal.Journal
+      yield* sql`delete from reclaim.journal`
+      yield* at(later("11 hours"))(journal.append(entry(null)))
+      yield* at(later("11.5 hours"))(journal.append(entry(null)))
+      yield* at(later("11.6 hours"))(journal.append({ ...entry(null, "expired"), worker: "backups" }))
+      yield* at(later("12 hours"))(journal.append(entry(null)))
+      const midnight = DateTime.startOf(noon, "day")
+      const size = 2n ** 53n + 1n
+      const day = {
+        day: midnight,
+        worker: "skill-versions",
+        event: "evicted",
+        count: 2,
+        allocatedBytes: 2n * size
+      }
+      const next = { ...day, day: later("12 hours"), count: 1, allocatedBytes: size }
+      expect(yield* journal.daily(noon)).toEqual([
+        { ...day, worker: "backups", event: "expired", count: 1, allocatedBytes: size },
+        day,
+        next
+      ])
+      expect(yield* journal.daily(later("12 hours"))).toEqual([next])
+    })
+  )
+
   it.effect("[S-29] keeps what is young and drops what is old, a bounded number at a time", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient

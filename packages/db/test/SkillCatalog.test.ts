@@ -321,6 +321,44 @@ layer(adopted())("SkillCatalog", (it) => {
       })
     )
 
+    it.effect(
+      "[S-17] [S-20] very many files come in several answers, and once for all versions of a snapshot",
+      () =>
+        Effect.gen(function* () {
+          const catalog = yield* SkillCatalog.SkillCatalog
+          const { companyId, skillId } = yield* owner
+          const many = (count: number, folder: string) =>
+            Array.from({ length: count }, (_, index) => ({ path: `${folder}/${index}`, content: `${index}` }))
+          const snapshotId = yield* Make.snapshot(companyId, [...many(2000, "a"), ...many(1000, "b")])
+          const make = (revision: number, files: ReturnType<typeof many>) =>
+            Make.version({ companyId, skillId, revision, files })
+          const share = (revision: number, skillPath: string) =>
+            Make.version({ companyId, skillId, revision, skillPath, snapshotId, files: [] })
+          const first = yield* make(1, many(6000, "x"))
+          const second = yield* make(2, many(6000, "y"))
+          const [a, alsoA, b] = [yield* share(3, "a"), yield* share(4, "a"), yield* share(5, "b")]
+          const all = [first, second, a, alsoA, b]
+          const read = catalog.manifests(companyId, all, { caseInsensitive: false })
+          // 6,000; then 6,000 and the 3,000 of the snapshot.
+          expect((yield* statementsOf(read)).length).toBe(2)
+          const found = yield* read
+          expect(found.size).toBe(all.length)
+          const filesOf = (versionId: Ids.VersionId) => {
+            const manifest = found.get(versionId)
+            return manifest !== undefined && Result.isSuccess(manifest) ? manifest.success : []
+          }
+          expect(all.map((id) => filesOf(id).length)).toEqual([6000, 6000, 2000, 2000, 1000])
+          expect(filesOf(alsoA)).toBe(filesOf(a))
+          for (const id of all) {
+            for (const { path, sha256: digest } of [filesOf(id)[0], filesOf(id).at(-1)].filter(
+              (file) => file !== undefined
+            )) {
+              expect(digest).toBe(sha256(path.replace(/^.*[/]/, "")))
+            }
+          }
+        })
+    )
+
     it.effect("[S-01] a path that could reach into the skill makes it unusable", () =>
       Effect.gen(function* () {
         const catalog = yield* SkillCatalog.SkillCatalog
@@ -380,7 +418,7 @@ layer(adopted())("SkillCatalog", (it) => {
           { path: "large", content: large.toString("base64"), encoding: "base64" },
           { path: "empty", content: "" },
           { path: "wide", content: "€".repeat(2 * 1024 * 1024) },
-          ...Array.from({ length: 300 }, (_, index) => ({ path: `small/${index}`, content: `${index}` }))
+          ...Array.from({ length: 5000 }, (_, index) => ({ path: `small/${index}`, content: `${index}` }))
         ]
         const versionId = yield* Make.version({ companyId, skillId, revision: 1, files })
         const manifest = (yield* catalog.manifests(companyId, [versionId], { caseInsensitive: false })).get(
@@ -404,6 +442,22 @@ layer(adopted())("SkillCatalog", (it) => {
           expect([file.path, bytes.length, sha256(bytes)]).toEqual([file.path, file.size, file.sha256])
         }
         expect(statements.length).toBe(1 + 2 + 2)
+      })
+    )
+
+    it.effect("[S-01] come in the order in which they are asked for, from anywhere in the snapshot", () =>
+      Effect.gen(function* () {
+        const catalog = yield* SkillCatalog.SkillCatalog
+        const { companyId, skillId } = yield* owner
+        const files = Array.from({ length: 20 }, (_, index) => ({ path: `${index}`, content: `${index}` }))
+        const versionId = yield* Make.version({ companyId, skillId, revision: 1, files })
+        const wanted = [17, 3, 11].map((ordinal) => ({ ordinal, size: `${ordinal}`.length }))
+        const chunks = yield* Stream.runCollect(catalog.contents(companyId, versionId, wanted))
+        expect(chunks.map(({ bytes, ordinal }) => [ordinal, new TextDecoder().decode(bytes)])).toEqual([
+          [17, "17"],
+          [3, "3"],
+          [11, "11"]
+        ])
       })
     )
 

@@ -2,7 +2,7 @@ import { describe, expect, layer } from "@effect/vitest"
 import { FaultPoint, Ids } from "@reclaim/core"
 import { DateTime, Deferred, Duration, Effect, Fiber } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
-import { DatabaseError, HostSchema, SkillPins, Transactions } from "../src/index.ts"
+import { DatabaseClock, DatabaseError, HostSchema, SkillPins, Transactions } from "../src/index.ts"
 import { adopted, at, eventually, host, noon, statementsOf } from "./support/database.ts"
 import * as Make from "./support/fixtures.ts"
 
@@ -10,10 +10,28 @@ const later = (duration: Duration.Input) => DateTime.addDuration(noon, Duration.
 const earlier = (duration: Duration.Input) =>
   DateTime.subtractDuration(noon, Duration.fromInputUnsafe(duration))
 
+/** The pins of a company. What the look under the lock says about each of its versions must be the same. */
 const factsOf = Effect.fnUntraced(function* (companyId: Ids.CompanyId) {
   const pins = yield* SkillPins.SkillPins
+  const { now } = yield* DatabaseClock.DatabaseClock
   const company = (yield* pins.facts([companyId])).get(companyId)
-  return company ?? (yield* Effect.die("no facts"))
+  if (company === undefined) return yield* Effect.die("no facts")
+  const { activeRuns, agents, held, testRuns, unsettledRecovery } = company
+  const pinned = [activeRuns, agents, held, testRuns, unsettledRecovery].flatMap((map) => [...map.keys()])
+  for (const versionId of new Set([...pinned, yield* Make.versionId])) {
+    const only = <A>(map: ReadonlyMap<Ids.VersionId, A>) =>
+      new Map([...map].filter(([id]) => id === versionId))
+    const one = yield* pins.factsOf(companyId, versionId, yield* now)
+    expect({ ...one, agents: only(one.agents) }).toEqual({
+      ...company,
+      activeRuns: only(activeRuns),
+      agents: only(agents),
+      held: only(held),
+      testRuns: only(testRuns),
+      unsettledRecovery: only(unsettledRecovery)
+    })
+  }
+  return company
 })
 
 const record = Effect.fnUntraced(function* (
@@ -809,7 +827,7 @@ layer(adopted())("SkillPins", (it) => {
   it.effect("[D-08] the number of statements depends on neither companies nor runs nor agents", () =>
     Effect.gen(function* () {
       const pins = yield* SkillPins.SkillPins
-      const owners = yield* Effect.replicateEffect(Make.company, 5)
+      const owners = [yield* Make.company, ...(yield* Effect.replicateEffect(Make.company, 4))] as const
       for (const owner of owners) {
         for (let index = 0; index < 4; index++) {
           const run = yield* Make.run(owner, { status: "running" })
@@ -817,12 +835,14 @@ layer(adopted())("SkillPins", (it) => {
           yield* Make.agent(owner.companyId, {})
         }
       }
-      const [first] = owners
-      const one = yield* statementsOf(pins.facts(first === undefined ? [] : [first.companyId]))
+      const [{ companyId }] = owners
+      const one = yield* statementsOf(pins.facts([companyId]))
       const all = yield* statementsOf(pins.facts(owners.map((owner) => owner.companyId)))
-      // Runs, pins, agents, test runs, holds.
-      expect(one.length).toBe(5)
+      expect(one.length).toBe(1)
       expect(all).toEqual(one)
+      const { now } = yield* DatabaseClock.DatabaseClock
+      const underTheLock = pins.factsOf(companyId, yield* Make.versionId, yield* now)
+      expect((yield* statementsOf(underTheLock)).length).toBe(1)
     })
   )
 

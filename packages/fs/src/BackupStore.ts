@@ -22,8 +22,8 @@
  * **Gotchas**
  *
  * Owners, extended attributes, access lists and the identity of hard links are not kept; modification times
- * are kept to the microsecond. A process that is killed while it restores leaves its `.restoring-<UUID>`
- * folder beside the target.
+ * are kept to the microsecond. A process that is killed while it restores leaves its `.restoring-*` folder
+ * beside the target; the next restoration to the same target removes one that is older than a day.
  *
  * @since 0.1.0
  */

@@ -21,11 +21,11 @@
  * @since 0.1.0
  */
 import { type CodexHome, type CopyComparison, FaultPoint } from "@reclaim/core"
-import { Context, Duration, Effect, Layer, Option, type Scope } from "effect"
+import { Array as Arr, Context, Duration, Effect, Layer, Option, Result, type Scope } from "effect"
 import { type BytePath, bytes, text } from "./BytePath.ts"
-import type { FileError } from "./FileError.ts"
+import { FileError } from "./FileError.ts"
 import { monotonic } from "./internal/treeEngine.ts"
-import type { CopyResult, SyncResult, Task, TaskResult } from "./internal/treeProtocol.ts"
+import type { CopyResult, Task, TaskResult, UsageResult } from "./internal/treeProtocol.ts"
 import * as WorkerPool from "./internal/workerPool.ts"
 import type { EntryInfo } from "./PosixFileSystem.ts"
 
@@ -164,6 +164,10 @@ export class Trees extends Context.Service<
     ) => Effect.Effect<SlicedScan, never, Scope.Scope>
     /** Only the figures of `scan`. */
     readonly usage: (root: BytePath) => Effect.Effect<Usage, FileError>
+    /** `usage` of many trees, each by itself, in their order. */
+    readonly usages: (
+      roots: ReadonlyArray<BytePath>
+    ) => Effect.Effect<ReadonlyArray<Result.Result<Usage, FileError>>>
     /**
      * Deletes a tree, whatever its depth and the modes of its folders. What cannot go is in the result,
      * and the rest goes; a tree that does not exist is complete. Of one whose top is a mount point nothing
@@ -171,9 +175,10 @@ export class Trees extends Context.Service<
      */
     readonly remove: (root: BytePath, options?: RemoveOptions) => Effect.Effect<Removal, FileError>
     /**
-     * Copies a tree to a name that nothing has yet, with modes, modification times and links, and digests
-     * what it writes. Fails when the source does not come to rest (ECHANGED), and when it holds anything
-     * but files, folders and links (EUNSUPPORTED). A failure or an interruption leaves what was written.
+     * Copies a tree to a name that nothing has yet, with modes, modification times and links, digests what
+     * it writes, and forces all of it to the disk, only the name of its top not. Fails when the source does
+     * not come to rest (ECHANGED), and when it holds anything but files, folders and links (EUNSUPPORTED). A
+     * failure or an interruption leaves what was written.
      */
     readonly copy: (
       source: BytePath,
@@ -188,17 +193,16 @@ export class Trees extends Context.Service<
       root: BytePath,
       options?: { readonly order?: "written" | "locale" }
     ) => Effect.Effect<TreeDigest, FileError>
-    /** Forces a whole tree to the disk: contents, modes and names. */
-    readonly sync: (root: BytePath) => Effect.Effect<void, FileError>
   }
 >()("@reclaim/fs/Trees") {}
 
 // 4: what libuv's own pool has; deleting is mostly waiting for the file system's journal.
 const threads = 4
 
-// 2 threads: two of them share most commits of the journal (20,000 files in 7 s instead of 27 s); four do
-// not do better by what two more threads take in memory.
-const syncParts = 2
+// 64 trees in one message: what a message costs is nothing beside them.
+const usagesAtOnce = 64
+// 2 threads: measuring is all processor, of which a host has its own use.
+const measuringThreads = 2
 
 const betweenEntries = FaultPoint.make("trash.betweenEntries")
 
@@ -241,11 +245,9 @@ const makeTrees = Effect.gen(function* () {
     }).pipe(Effect.filterOrElse(isResult, () => Effect.die(new Error(`${task._tag} got another answer`))))
 
   const isScan = (result: TaskResult): result is TreeScan => "fingerprint" in result
-  const isUsage = (result: TaskResult): result is Usage => "sharedBytes" in result
+  const isUsage = (result: TaskResult): result is UsageResult => "usages" in result
   const isRemoval = (result: TaskResult): result is Removal => "complete" in result
   const isCopy = (result: TaskResult): result is CopyResult => "copiedEntries" in result
-
-  const isSync = (result: TaskResult): result is SyncResult => "syncedEntries" in result
 
   const toDigest = ({ bytes, copiedEntries, sha256 }: CopyResult): TreeDigest => ({
     sha256: `sha256:${sha256}`,
@@ -261,6 +263,13 @@ const makeTrees = Effect.gen(function* () {
     entries: options.onEntries !== undefined,
     sliceMillis
   })
+
+  const usages = (roots: ReadonlyArray<string>) => {
+    const [root = ""] = roots
+    return Effect.map(perform({ _tag: "Usage", root, roots }, isUsage), ({ usages }) =>
+      usages.map((usage) => ("code" in usage ? Result.fail(new FileError(usage)) : Result.succeed(usage)))
+    )
+  }
 
   const removeSome = (
     root: BytePath,
@@ -316,12 +325,26 @@ const makeTrees = Effect.gen(function* () {
         )
       }
     }),
-    usage: (root) => perform({ _tag: "Usage", root: latin1(root) }, isUsage),
+    usage: (root) =>
+      Effect.flatMap(usages([latin1(root)]), ([usage]) =>
+        usage === undefined ? Effect.die(new Error("Usage got no answer")) : Effect.fromResult(usage)
+      ),
+    usages: (roots) =>
+      Effect.map(
+        Effect.forEach(
+          Arr.chunksOf(roots.map(latin1), usagesAtOnce),
+          (some) => Effect.catch(usages(some), (error) => Effect.succeed(some.map(() => Result.fail(error)))),
+          { concurrency: measuringThreads }
+        ),
+        Arr.flatten
+      ),
     remove: Effect.fnUntraced(function* (root, options) {
       const deadline =
         options?.deadline === undefined
           ? null
           : monotonic() + Duration.toNanos(options.deadline).pipe(Option.getOrElse(() => 1n << 60n))
+      // Two tasks take twice the way to a thread, for nothing where nobody waits between them.
+      if (!(yield* FaultPoint.isWatched)) return yield* removeSome(root, deadline, null, options?.expected)
       const first = yield* removeSome(root, deadline, 1, options?.expected)
       yield* betweenEntries
       if (first.complete || first.stopped || first.removedEntries === 0) return first
@@ -359,12 +382,6 @@ const makeTrees = Effect.gen(function* () {
       Effect.map(
         perform({ _tag: "Digest", root: latin1(root), order: options?.order ?? "written" }, isCopy),
         toDigest
-      ),
-    sync: (root) =>
-      Effect.forEach(
-        Array.from({ length: syncParts }, (_, part) => part),
-        (part) => perform({ _tag: "Sync", root: latin1(root), part, parts: syncParts }, isSync),
-        { concurrency: "unbounded", discard: true }
       )
   })
 })

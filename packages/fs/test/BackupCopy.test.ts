@@ -2,6 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { spawnSync } from "node:child_process"
 import * as Fs from "node:fs"
+import * as SyncQueue from "../src/internal/syncQueue.ts"
 import { type Calls, type Environment, make, TreeError } from "../src/internal/treeEngine.ts"
 import { hostDigest } from "./support/backups.ts"
 import { tempFolder, write } from "./support/fixtures.ts"
@@ -16,6 +17,7 @@ const engineWith = (calls: Partial<Calls> = {}, environment: Partial<Environment
     pause: () => undefined,
     now: () => 0n,
     wallClock: () => Number.MAX_SAFE_INTEGER,
+    wake: () => undefined,
     ...environment
   })
 
@@ -503,24 +505,94 @@ describe("copyEngine", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("[B-01] forces every entry to the disk, in any number of parts", () =>
+  it.effect("[B-01] a copy that returned is on the disk, every entry of it as it is", () =>
     Effect.gen(function* () {
-      const root = `${yield* tempFolder}/tree`
-      write(root, { a: "a", "b/c": "c", "b/d/e": "e", "f/": "" })
-      Fs.symlinkSync("a", `${root}/link`)
-      for (const parts of [1, 4]) {
-        const synced: Array<bigint> = []
-        const fsyncSync: Calls["fsyncSync"] = (descriptor) =>
-          void synced.push(Fs.fstatSync(descriptor, { bigint: true }).ino)
-        const engine = engineWith({ fsyncSync })
-        let total = 0
-        for (let part = 0; part < parts; part += 1) total += engine.sync(root, part, parts).syncedEntries
-        const inodes = ["", "/a", "/b", "/b/c", "/b/d", "/b/d/e", "/f"].map(
-          (path) => Fs.lstatSync(`${root}${path}`, { bigint: true }).ino
-        )
-        assert.strictEqual(total, 7)
-        assert.deepStrictEqual(new Set(synced), new Set(inodes))
+      const folder = yield* tempFolder
+      const many = Array.from({ length: 150 }, (_, at) => `many/${at}`)
+      write(`${folder}/source`, {
+        ...Object.fromEntries(many.map((path) => [path, path])),
+        "b/c": "c",
+        "b/d/e": "e",
+        "f/": ""
+      })
+      Fs.symlinkSync("a", `${folder}/source/link`)
+      Fs.chmodSync(`${folder}/source/b`, 0o500)
+      const picture = ({ ino, mode, mtimeNs, size }: Fs.BigIntStats) => [ino, mode, mtimeNs, size].join(" ")
+      const synced: Array<string> = []
+      const fsyncSync: Calls["fsyncSync"] = (descriptor) =>
+        void synced.push(picture(Fs.fstatSync(descriptor, { bigint: true })))
+      engineWith({ fsyncSync }).copy(`${folder}/source`, `${folder}/target`, live)
+      const wanted = [
+        "",
+        "/many",
+        ...many.map((path) => `/${path}`),
+        "/b",
+        "/b/c",
+        "/b/d",
+        "/b/d/e",
+        "/f"
+      ].map((path) => picture(Fs.lstatSync(`${folder}/target${path}`, { bigint: true })))
+      assert.deepStrictEqual(synced.toSorted(), wanted.toSorted())
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[B-01] fails when something does not reach the disk, and leaves nothing open", () =>
+    Effect.gen(function* () {
+      const folder = yield* tempFolder
+      write(`${folder}/source`, Object.fromEntries(Array.from({ length: 150 }, (_, at) => [`f${at}`, "x"])))
+      const open = new Set<number>()
+      const counted: Partial<Calls> = {
+        openSync: (path, flags, mode) => {
+          const descriptor = Fs.openSync(path, flags, mode)
+          open.add(descriptor)
+          return descriptor
+        },
+        closeSync: (descriptor) => {
+          open.delete(descriptor)
+          Fs.closeSync(descriptor)
+        }
       }
+      // One that the queue comes to while it is filled, and one that only the end does.
+      for (const nth of [3, 150]) {
+        let synced = 0
+        const fsyncSync: Calls["fsyncSync"] = () => {
+          synced += 1
+          if (synced === nth) throw Object.assign(new Error("EIO"), { code: "EIO", errno: -5 })
+        }
+        const { copy } = engineWith({ ...counted, fsyncSync })
+        assert.strictEqual(
+          codeOf(() => copy(`${folder}/source`, `${folder}/target-${nth}`, still)),
+          "EIO"
+        )
+        assert.deepStrictEqual([...open], [])
+      }
+    }).pipe(Effect.scoped)
+  )
+
+  it.live("[B-01] syncs beside the writer, and tells it what was lost", () =>
+    Effect.gen(function* () {
+      const folder = yield* tempFolder
+      const shared: Array<SyncQueue.Cells> = []
+      const alone: Array<number> = []
+      const writer = SyncQueue.writer({
+        calls: { ...Fs, fsyncSync: (descriptor) => void alone.push(descriptor) },
+        failed: (path, code) => new TreeError("copy", path, code),
+        wake: (cells) => {
+          shared.push(cells)
+          SyncQueue.server(cells)()
+        }
+      })
+      writer.add(Fs.openSync(`${folder}/written`, "w"), "written")
+      // Nothing in /proc can be synced.
+      writer.add(Fs.openSync("/proc/self/status", "r"), "lost")
+      yield* Effect.sleep("1 millis").pipe(
+        Effect.repeat({ until: () => shared[0]?.some((cell) => cell < 0) === true })
+      )
+      assert.strictEqual(
+        codeOf(() => writer.finish()),
+        "EINVAL"
+      )
+      assert.deepStrictEqual([shared.length, alone], [1, []])
     }).pipe(Effect.scoped)
   )
 })

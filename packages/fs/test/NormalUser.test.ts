@@ -1,60 +1,27 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { spawn } from "node:child_process"
 import * as Fs from "node:fs"
 import { fileURLToPath } from "node:url"
+import { asNobody, isReadable, isRoot, nobody } from "./support/asNobody.ts"
 import { tempFolder } from "./support/fixtures.ts"
 
 const script = fileURLToPath(new URL("./support/normalUser.ts", import.meta.url))
-const root = process.getuid!() === 0
-// nobody: an unprivileged user that every system has.
-const nobody = 65534
 
 interface Options {
   readonly prepare?: (folder: string) => void
 }
 
-/** Runs a scenario as a user without rights: the one of the suite, or nobody where that is root. */
+/** Runs a scenario as a user without rights. */
 const asNormalUser = Effect.fnUntraced(function* (scenario: string, options: Options = {}) {
   const folder = yield* tempFolder
   options.prepare?.(folder)
-  if (root) Fs.chownSync(folder, nobody, nobody)
-  const ids = root ? { uid: nobody, gid: nobody } : {}
-  const { code, stderr, stdout } = yield* Effect.callback<{
-    code: number | null
-    stdout: string
-    stderr: string
-  }>((resume) => {
-    const child = spawn(process.execPath, ["--conditions=@reclaim/source", script, scenario, folder], {
-      ...ids,
-      cwd: folder,
-      stdio: ["ignore", "pipe", "pipe"]
-    })
-    let stdout = ""
-    let stderr = ""
-    child.stdout.on("data", (chunk: Buffer) => (stdout += chunk.toString()))
-    child.stderr.on("data", (chunk: Buffer) => (stderr += chunk.toString()))
-    child.on("error", (error) => resume(Effect.succeed({ code: -1, stdout, stderr: String(error) })))
-    child.on("close", (code) => resume(Effect.succeed({ code, stdout, stderr })))
-  })
+  if (isRoot) Fs.chownSync(folder, nobody, nobody)
+  const { code, stderr, stdout } = yield* asNobody(script, [scenario, folder], folder)
   assert.strictEqual(code, 0, stderr)
   return JSON.parse(stdout) as unknown
 })
 
-/** Whether nobody can read this checkout at all; one in a private home cannot be tested from there. */
-const readable = (() => {
-  if (!root) return true
-  let at = script
-  for (;;) {
-    const parent = at.replace(/\/[^/]*$/, "") || "/"
-    if ((Fs.statSync(parent).mode & 0o005) !== 0o005) return false
-    if (parent === "/") return true
-    at = parent
-  }
-})()
-if (!readable) process.stdout.write(`NormalUser: skipped, ${script} is not readable for others\n`)
-
-describe.skipIf(!readable)("as a normal user", () => {
+describe.skipIf(!isReadable(script))("as a normal user", () => {
   it.live("[F-07] [Q-04] deletes folders of mode 0000, 0500 and 0555", () =>
     Effect.gen(function* () {
       assert.deepStrictEqual(yield* asNormalUser("modes"), {
@@ -88,7 +55,7 @@ describe.skipIf(!readable)("as a normal user", () => {
     }).pipe(Effect.scoped)
   )
 
-  it.live.skipIf(!root)(
+  it.live.skipIf(!isRoot)(
     "[F-07] [Q-04] keeps what belongs to others, with the reason, and deletes the rest",
     () =>
       Effect.gen(function* () {
@@ -109,7 +76,7 @@ describe.skipIf(!readable)("as a normal user", () => {
       }).pipe(Effect.scoped)
   )
 
-  it.live.skipIf(!root)(
+  it.live.skipIf(!isRoot)(
     "[F-07] [Q-04] keeps an unreadable folder where descriptors cannot be addressed",
     () =>
       Effect.gen(function* () {

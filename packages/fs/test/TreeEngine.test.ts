@@ -22,6 +22,7 @@ const run = (calls: Partial<Calls> = {}, environment: Partial<Environment> = {})
     pause: (millis) => pauses.push(millis),
     now: () => 0n,
     wallClock: () => 0,
+    wake: () => undefined,
     ...environment
   })
   return { engine, pauses }
@@ -394,6 +395,36 @@ describe("treeEngine", () => {
       const other = run(device).engine.remove(root, everything)
       assert.deepStrictEqual(other.failures, [{ path: `${root}/a/mounted`, code: "EXDEV" }])
       assert.strictEqual(Fs.readFileSync(`${root}/a/mounted/precious`, "utf8"), "p")
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[F-04] looks at the mounts once for many trees, and measures none that holds one", () =>
+    Effect.gen(function* () {
+      const folder = yield* tempFolder
+      for (const name of ["first", "mounted", "last"]) write(`${folder}/${name}`, { "a/file": "x" })
+      const roots = ["first", "mounted", "missing", "last"].map((name) => `${folder}/${name}`)
+      let looked = 0
+      const outcomes = (table: () => string) =>
+        run({
+          readFileSync: around(Fs.readFileSync, (path, proceed) => {
+            if (path !== "/proc/self/mountinfo") return proceed()
+            looked += 1
+            return table()
+          })
+        })
+          .engine.usages(roots)
+          .map((usage) => (usage instanceof TreeError ? usage.code : usage.entries))
+      assert.deepStrictEqual(
+        outcomes(() => `23 22 8:1 / ${folder}/mounted/a rw - ext4 /dev/vda rw\n`),
+        [2, "EXDEV", "ENOENT", 2]
+      )
+      assert.strictEqual(looked, 1)
+      assert.deepStrictEqual(
+        outcomes(() => {
+          throw errno("EACCES")
+        }),
+        ["EACCES", "EACCES", "EACCES", "EACCES"]
+      )
     }).pipe(Effect.scoped)
   )
 

@@ -84,6 +84,25 @@ describe("Trees", () => {
     }).pipe(Effect.provide(Trees.layer), Effect.scoped)
   )
 
+  it.effect("[F-03] measures many trees, each by itself and in their order", () =>
+    Effect.gen(function* () {
+      const folder = yield* tempFolder
+      const roots = Array.from({ length: 150 }, (_, at) => `${folder}/tree-${at}`)
+      for (const [at, root] of roots.entries()) write(root, { file: "x".repeat(at) })
+      Fs.rmSync(roots[70]!, { recursive: true })
+      Fs.rmSync(roots[140]!, { recursive: true })
+      Fs.symlinkSync(roots[0]!, roots[140]!)
+      const trees = yield* Service
+      const one = yield* Effect.forEach(roots, (root) => Effect.result(trees.usage(root)))
+      assert.deepStrictEqual(yield* trees.usages(roots), one)
+      assert.deepStrictEqual(
+        one.flatMap((usage) => (usage._tag === "Failure" ? [usage.failure.code] : [])),
+        ["ENOENT", "ELOOP"]
+      )
+      assert.deepStrictEqual(yield* trees.usages([]), [])
+    }).pipe(Effect.provide(Trees.layer), Effect.scoped)
+  )
+
   it.effect("[F-01] counts links as links at every depth, and refuses one as the top", () =>
     Effect.gen(function* () {
       const folder = yield* tempFolder

@@ -36,9 +36,11 @@ import { BackupStore, type FileError, Trees } from "@reclaim/fs"
 import { Clock, Context, Effect, Function, Layer, Option, Schema, Semaphore, Stream } from "effect"
 import { settleScope } from "./internal/backupLeftovers.ts"
 import * as Expiration from "./internal/expiration.ts"
+import { pruneJournal } from "./internal/housekeeping.ts"
 import { clocks } from "./internal/judgement.ts"
 import * as Metrics from "./internal/metrics.ts"
 import { SessionActivity } from "./SessionActivity.ts"
+import { UnknownCompany } from "./SkillVersionCache.ts"
 
 /** @category options @since 0.1.0 */
 export interface SweepOptions {
@@ -62,13 +64,36 @@ export interface Batch {
   readonly continuation: Option.Option<string>
 }
 
-/** What a diagnosis says about the backups of one scope. @category models @since 0.1.0 */
-export interface Diagnosis {
-  readonly scope: string
-  readonly sessionId: Option.Option<Ids.NativeSessionId>
-  readonly decision: "retain" | "expire"
-  readonly reasons: ReadonlyArray<BackupReason.BackupReason>
-  readonly allocatedBytes: bigint
+/**
+ * What a diagnosis says: about the backups of one scope, or about a folder that an interrupted operation left
+ * in one and a sweep settles.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export type Diagnosis =
+  | {
+      readonly _tag: "Backup"
+      readonly scope: string
+      readonly sessionId: Option.Option<Ids.NativeSessionId>
+      readonly decision: "retain" | "expire"
+      readonly reasons: ReadonlyArray<BackupReason.BackupReason>
+      readonly allocatedBytes: bigint
+    }
+  | {
+      readonly _tag: "Leftover"
+      readonly scope: Ids.ScopeId
+      readonly kind: BackupStore.LeftoverKind
+      readonly path: string
+    }
+
+/** There is no folder of that session scope. @category errors @since 0.1.0 */
+export class UnknownScope extends Schema.TaggedError<UnknownScope>()("UnknownScope", {
+  scope: Schema.String
+}) {
+  override get message() {
+    return `there is no session scope ${this.scope}`
+  }
 }
 
 /** Another expiration sweep of this process is running. @category errors @since 0.1.0 */
@@ -91,6 +116,12 @@ export type ExpirationError =
   | Continuation.InvalidContinuation
   | ExpirationInProgress
 
+/** What ends a diagnosis. @category errors @since 0.1.0 */
+export type DiagnosisError =
+  | Exclude<ExpirationError, Continuation.InvalidContinuation | ExpirationInProgress | HostSchema.NotAdopted>
+  | UnknownCompany
+  | UnknownScope
+
 /** @category services @since 0.1.0 */
 export class BackupExpiration extends Context.Service<
   BackupExpiration,
@@ -100,8 +131,11 @@ export class BackupExpiration extends Context.Service<
      * with zero counts when there is nothing; none at all when the settings disable the sweep.
      */
     readonly sweep: (options?: SweepOptions) => Stream.Stream<Batch, ExpirationError>
-    /** Tells for every scope with a backup whether it would go and every reason why not. */
-    readonly diagnose: (options?: DiagnoseOptions) => Stream.Stream<Diagnosis, ExpirationError>
+    /**
+     * Tells for every scope with a backup whether it would go and every reason why not, and names the leftovers.
+     * A scope or a company that does not exist is an error.
+     */
+    readonly diagnose: (options?: DiagnoseOptions) => Stream.Stream<Diagnosis, DiagnosisError>
   }
 >()("@reclaim/runtime/BackupExpiration") {}
 
@@ -314,7 +348,10 @@ const sweepWith = Effect.fnUntraced(function* (options: SweepOptions) {
           Continuation.decode(options.continuation, { worker: "backups", scope: "all" })
         )).position
   yield* host.requireBackups
-  if (!dryRun) yield* host.requireAdopted("expiring session backups")
+  if (!dryRun) {
+    yield* host.requireAdopted("expiring session backups")
+    if (after === undefined) yield* pruneJournal
+  }
   return Stream.paginate(after, (from) =>
     Effect.map(runBatch(from, dryRun), ({ position, report }) => {
       const continuation = Option.map(Option.fromUndefinedOr(position), (at) =>
@@ -340,6 +377,7 @@ const diagnoseScopes = Effect.fnUntraced(function* (
     entry._tag === "Obstacle" && companyId === undefined
       ? [
           {
+            _tag: "Backup",
             scope: entry.name,
             sessionId: Option.none(),
             decision: "retain",
@@ -350,30 +388,42 @@ const diagnoseScopes = Effect.fnUntraced(function* (
       : []
   )
   const scopes = checked.filter(
-    ({ inspected, reasons, session }) =>
-      (Expiration.backupsOf(inspected.disk).length > 0 || reasons.length > 0) &&
-      (companyId === undefined || session.runIds.some((id) => owned.has(id)))
+    ({ session }) => companyId === undefined || session.runIds.some((id) => owned.has(id))
   )
-  const diagnosed = yield* Effect.forEach(scopes, ({ inspected, reasons }) =>
-    Effect.map(Expiration.usageOf(Expiration.backupsOf(inspected.disk)), (allocatedBytes): Diagnosis => ({
-      scope: inspected.ref.scope,
-      sessionId: Option.map(inspected.ref.state, ({ sessionId }) => sessionId),
-      decision: reasons.length === 0 ? "expire" : "retain",
-      reasons,
-      allocatedBytes
-    }))
+  const diagnosed = yield* Effect.forEach(
+    scopes,
+    Effect.fnUntraced(function* ({ inspected: { disk, ref }, reasons }) {
+      const backups = Expiration.backupsOf(disk)
+      const leftovers = [...disk.pending, ...disk.retiring, ...disk.expired].map(
+        ({ kind, path, scope }): Diagnosis => ({ _tag: "Leftover", scope, kind, path })
+      )
+      if (backups.length === 0 && reasons.length === 0) return leftovers
+      const backup: Diagnosis = {
+        _tag: "Backup",
+        scope: ref.scope,
+        sessionId: Option.map(ref.state, ({ sessionId }) => sessionId),
+        decision: reasons.length === 0 ? "expire" : "retain",
+        reasons,
+        allocatedBytes: yield* Expiration.usageOf(backups)
+      }
+      return [backup, ...leftovers]
+    })
   )
-  return [...obstacles, ...diagnosed]
+  return [...obstacles, ...diagnosed.flat()]
 })
 
 const diagnoseWith = Effect.fnUntraced(function* ({ companyId, scope }: DiagnoseOptions) {
   const store = yield* BackupStore.BackupStore
   const host = yield* HostSchema.HostSchema
+  const catalog = yield* SessionCatalog.SessionCatalog
   yield* host.requireBackups
+  if (companyId !== undefined && !(yield* catalog.hasCompany(companyId))) {
+    return yield* new UnknownCompany({ companyId })
+  }
   return store.scopes().pipe(
-    Stream.filter(
-      (entry) =>
-        scope === undefined || (entry._tag === "Scope" ? entry.scope === scope : entry.name === scope)
+    Stream.filter(({ position }) => scope === undefined || position === scope),
+    Stream.orElseIfEmpty(() =>
+      scope === undefined ? Stream.empty : Stream.fail(new UnknownScope({ scope }))
     ),
     Stream.grouped(maxChecked),
     Stream.mapEffect((entries) => diagnoseScopes(entries, companyId)),
@@ -415,7 +465,10 @@ export const layer: Layer.Layer<BackupExpiration, never, Services | ExpirationSe
       )
       return BackupExpiration.of({
         sweep: (options = {}) =>
-          Stream.unwrap(Effect.andThen(enter, sweepWith(options))).pipe(Stream.provideContext(context)),
+          Stream.unwrap(Effect.andThen(enter, sweepWith(options))).pipe(
+            Stream.withSpan("BackupExpiration.sweep", { attributes: { "reclaim.dry_run": options.dryRun } }),
+            Stream.provideContext(context)
+          ),
         diagnose: (options = {}) => Stream.unwrap(diagnoseWith(options)).pipe(Stream.provideContext(context))
       })
     })

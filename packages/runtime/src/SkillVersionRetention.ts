@@ -22,14 +22,13 @@ import {
   type VersionReason,
   VersionReport
 } from "@reclaim/core"
-import { DatabaseClock, DatabaseError, HostSchema, Journal, SkillCatalog, SkillPins } from "@reclaim/db"
+import { type DatabaseError, HostSchema, SkillCatalog, SkillPins } from "@reclaim/db"
 import { type FileError, Trees, VersionStore } from "@reclaim/fs"
 import {
   Array as Arr,
   Clock,
   Context,
-  DateTime,
-  Duration,
+  type DateTime,
   Effect,
   Function,
   Layer,
@@ -40,7 +39,8 @@ import {
   Stream
 } from "effect"
 import { examine, obstacleOf } from "./internal/examination.ts"
-import { canWait, heal } from "./internal/healing.ts"
+import { heal } from "./internal/healing.ts"
+import { orLater, pruneJournal } from "./internal/housekeeping.ts"
 import * as Metrics from "./internal/metrics.ts"
 import { type Services, services } from "./internal/services.ts"
 import { clocks, judge, type Judged, manifestsOf, reasonOf } from "./internal/judgement.ts"
@@ -158,8 +158,6 @@ export class SkillVersionRetention extends Context.Service<
 const maxBatch = 50
 // 200: bounds the memory of a batch where there are only orphaned records and empty skills.
 const maxPortion = 200
-// 90 days: as long as an operator may ask why something went.
-const journalKept = Duration.days(90)
 // 1,000 runs: what one pass forgets; the next one goes on.
 const forgetLimit = 1000
 
@@ -169,15 +167,8 @@ const forgetLimit = 1000
  */
 const housekeeping = Effect.fnUntraced(function* (companyId: Ids.CompanyId | undefined) {
   const pins = yield* SkillPins.SkillPins
-  const journal = yield* Journal.Journal
-  const clock = yield* DatabaseClock.DatabaseClock
-  const orLater = <E, R>(what: string, effect: Effect.Effect<number, E | DatabaseError.DatabaseError, R>) =>
-    Effect.catchIf(effect, canWait, (error) =>
-      Effect.as(Effect.logWarning(`${what} has to wait: ${error.message}`), 0)
-    )
   yield* orLater("forgetting runs", pins.forget(forgetLimit))
-  const before = DateTime.subtractDuration(yield* clock.now, journalKept)
-  yield* orLater("pruning the journal", journal.prune(before))
+  yield* pruneJournal
   return yield* orLater("healing", heal(companyId))
 })
 
@@ -283,6 +274,15 @@ const diagnoseEntries = Effect.fnUntraced(function* (entries: ReadonlyArray<Vers
     [...judged.values()].filter(({ reasons }) => reasons.length === 0).map(({ copy }) => copy)
   )
 
+  // What its facts keep is only measured, all of it at once.
+  const kept = [...judged.values()].filter(({ reasons }) => reasons.length > 0).map(({ entry }) => entry)
+  const usages = new Map(
+    Arr.zip(
+      kept.map(({ position }) => position),
+      yield* trees.usages(kept.map(({ path }) => path))
+    )
+  )
+
   const diagnoseCopy = Effect.fnUntraced(function* (each: Judged) {
     const lastUse = RetentionPolicy.effectiveLastUse(each.facts.lastUse, now)
     const examination =
@@ -292,7 +292,10 @@ const diagnoseEntries = Effect.fnUntraced(function* (entries: ReadonlyArray<Vers
     const measured = yield* Option.match(
       Option.flatMap(examination, ({ scan }) => scan),
       {
-        onNone: () => Effect.result(trees.usage(each.entry.path)),
+        onNone: () => {
+          const usage = usages.get(each.entry.position)
+          return usage === undefined ? Effect.result(trees.usage(each.entry.path)) : Effect.succeed(usage)
+        },
         onSome: (scan) => Effect.succeed(Result.succeed(scan))
       }
     )
@@ -383,7 +386,12 @@ export const layer: Layer.Layer<
     )
     return SkillVersionRetention.of({
       sweep: (options = {}) =>
-        Stream.unwrap(Effect.andThen(enter, sweepWith(options))).pipe(Stream.provideContext(context)),
+        Stream.unwrap(Effect.andThen(enter, sweepWith(options))).pipe(
+          Stream.withSpan("SkillVersionRetention.sweep", {
+            attributes: { "reclaim.company.id": options.companyId, "reclaim.dry_run": options.dryRun }
+          }),
+          Stream.provideContext(context)
+        ),
       diagnose: (options = {}) => Stream.unwrap(diagnoseWith(options)).pipe(Stream.provideContext(context))
     })
   })

@@ -22,6 +22,7 @@ import {
 import { AccessRecords, type InstanceRoots, PosixFileSystem, Trees, VersionStore } from "@reclaim/fs"
 import { Layer } from "effect"
 import type { SqlClient } from "effect/sql/SqlClient"
+import * as SkillVersionAudit from "./SkillVersionAudit.ts"
 import * as SkillVersionCache from "./SkillVersionCache.ts"
 import * as SkillVersionRetention from "./SkillVersionRetention.ts"
 
@@ -53,12 +54,18 @@ export const layerDatabase: Layer.Layer<
   Layer.provideMerge(Transactions.layer)
 )
 
-/** The two services, on whatever layers a host supplies for what they need. @category layers @since 0.1.0 */
-export const layerServices = Layer.mergeAll(SkillVersionCache.layer, SkillVersionRetention.layer)
+/** The services, on whatever layers a host supplies for what they need. @category layers @since 0.1.0 */
+export const layerServices = Layer.mergeAll(
+  SkillVersionAudit.layer,
+  SkillVersionCache.layer,
+  SkillVersionRetention.layer
+)
 
-/** The two services, on the host's `SqlClient`, roots and settings. @category layers @since 0.1.0 */
+/** The services, on the host's `SqlClient`, roots and settings. @category layers @since 0.1.0 */
 export const layer: Layer.Layer<
-  SkillVersionCache.SkillVersionCache | SkillVersionRetention.SkillVersionRetention,
+  | SkillVersionAudit.SkillVersionAudit
+  | SkillVersionCache.SkillVersionCache
+  | SkillVersionRetention.SkillVersionRetention,
   DatabaseError.DatabaseError | HostSchema.MissingTables,
   InstanceRoots.InstanceRoots | RetentionSettings.RetentionSettings | SqlClient
 > = layerServices.pipe(Layer.provide(Layer.merge(layerDisk, layerDatabase)))

@@ -199,7 +199,12 @@ const make = Effect.fnUntraced(function* <Report, E>(options: Options<Report, E>
         }
         // In this order: whoever finds the worker idle after the phase has changed relies on it staying so.
         yield* update({ activity: "sweeping", nextAt: Option.none() })
-        if ((yield* controls.phase) !== "active") return
+        if ((yield* controls.phase) !== "active") {
+          // The change is on its way to whoever races with this, unless the host drops changes that did not last.
+          yield* update({ activity: "standby" })
+          yield* Effect.sleep("1 second")
+          continue
+        }
         const startedAt = yield* Clock.monotonicTimeNanos
         yield* sweep
         const factor = yield* Random.nextBetween(...jitter)

@@ -1,10 +1,13 @@
 import { assert, describe, layer } from "@effect/vitest"
-import { Ids } from "@reclaim/core"
-import { AccessRecords, VersionStore } from "@reclaim/fs"
+import { FaultPoint, Ids } from "@reclaim/core"
+import { SkillPins } from "@reclaim/db"
+import { AccessRecords, Trees, VersionStore } from "@reclaim/fs"
 import { Context, Effect, Exit, Layer, Logger, Option, References, Stream } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import * as Fs from "node:fs"
+import { eventually } from "../../db/test/support/database.ts"
 import { SkillVersionCache, SkillVersionRetention, SkillVersions } from "../src/index.ts"
+import { sweepEntries } from "../src/internal/sweepBatch.ts"
 import * as Sweeping from "./support/Sweeping.ts"
 import * as World from "./support/World.ts"
 
@@ -24,6 +27,41 @@ const considered = (batches: ReadonlyArray<SkillVersionRetention.Batch>) =>
   batches.map(({ report }) => report.considered)
 
 layer(World.layer(), { excludeTestServices: true })("batches", (it) => {
+  it.effect("[S-20] [S-21] reads the next copies while one is evicted, four of them at most", () =>
+    Effect.gen(function* () {
+      const made = yield* Sweeping.idleSkill({ versions: 12 })
+      const trees = yield* Trees.Trees
+      const store = yield* VersionStore.VersionStore
+      let begun = 0
+      let now = 0
+      let most = 0
+      const watched = Trees.Trees.of({
+        ...trees,
+        scan: (path, options) =>
+          Effect.acquireUseRelease(
+            Effect.sync(() => {
+              begun += 1
+              now += 1
+              most = Math.max(most, now)
+            }),
+            () => trees.scan(path, options),
+            () => Effect.sync(() => void (now -= 1))
+          )
+      })
+      const others = eventually(Effect.sync(() => begun >= 5))
+      const swept = yield* Stream.runCollect(store.entries({ company: made.companyId })).pipe(
+        Effect.flatMap((entries) => sweepEntries(entries, { dryRun: false })),
+        Effect.provideService(Trees.Trees, watched),
+        Effect.provideService(FaultPoint.FaultHandler, (point) =>
+          point === "evict.beforeLock" ? others : Effect.void
+        )
+      )
+      assert.strictEqual(swept.evicted, 12)
+      // The one that is evicted is compared once more.
+      assert.isAtMost(most, 4 + 1)
+    })
+  )
+
   describe("one pass", () => {
     it.effect("[S-20] takes 50 entries at a time, everything once, however many skills there are", () =>
       Effect.gen(function* () {
@@ -333,6 +371,35 @@ layer(World.layer(), { excludeTestServices: true })("batches", (it) => {
           counts.push(statements.length)
         }
         assert.strictEqual(counts[0], counts[1])
+      })
+    )
+
+    it.effect("[S-21] [D-08] under the lock are always the same few, however much the company has", () =>
+      Effect.gen(function* () {
+        const underTheLock: Array<ReadonlyArray<string>> = []
+        for (const others of [0, 20]) {
+          const made = yield* Sweeping.idleSkill({ versions: 1 })
+          const pins = yield* SkillPins.SkillPins
+          for (let index = 0; index < others; index++) {
+            const runId = yield* World.Fixtures.run(made, { status: "running", started: true })
+            const versionId = Ids.VersionId.make(crypto.randomUUID())
+            yield* pins.record(made.companyId, runId, [{ skillId: made.skillId, versionId }])
+            yield* World.Fixtures.agent(made.companyId, {
+              paperclipSkillSync: { desiredSkills: [{ versionId: crypto.randomUUID() }] }
+            })
+          }
+          const { statements, value } = yield* World.statementsOf(
+            World.sweepOnce({ companyId: made.companyId })
+          )
+          assert.strictEqual(value.evicted, 1)
+          const from = statements.findIndex((text) => text.includes("pg_try_advisory_xact_lock"))
+          const some = statements.slice(from + 1)
+          underTheLock.push(some.slice(0, some.indexOf("COMMIT")))
+        }
+        const [few, many] = underTheLock
+        // Two looks of two; the journal within its savepoint.
+        assert.strictEqual(few?.length, 2 + 2 + 3)
+        assert.deepStrictEqual(many, few)
       })
     )
 

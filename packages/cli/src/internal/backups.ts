@@ -42,10 +42,12 @@ const unseen =
 
 // --- diagnose
 
+type BackupDiagnosis = Extract<BackupExpiration.Diagnosis, { readonly _tag: "Backup" }>
+
 /** A diagnosis of a session's backup as a document. */
-export const toBackup = (diagnosis: BackupExpiration.Diagnosis): Output.Backup => ({
+export const toBackup = ({ _tag, ...backup }: BackupDiagnosis): Output.Backup => ({
   type: "backup",
-  ...diagnosis
+  ...backup
 })
 
 export const emptyDiagnosis: Output.BackupSummary = {
@@ -54,14 +56,17 @@ export const emptyDiagnosis: Output.BackupSummary = {
   candidates: 0,
   candidateAllocatedBytes: 0n,
   allocatedBytes: 0n,
-  retained: {}
+  retained: {},
+  leftovers: 0
 }
 
 /** Adds a diagnosis to the figures. A backup counts under every reason it has. */
 export const addDiagnosis = (
   sum: Output.BackupSummary,
-  { allocatedBytes, decision, reasons }: BackupExpiration.Diagnosis
+  diagnosis: BackupExpiration.Diagnosis
 ): Output.BackupSummary => {
+  if (diagnosis._tag === "Leftover") return { ...sum, leftovers: sum.leftovers + 1 }
+  const { allocatedBytes, decision, reasons } = diagnosis
   const expire = decision === "expire"
   return {
     ...sum,
@@ -85,7 +90,7 @@ const backupCells = ({
   decision,
   reasons,
   scope
-}: BackupExpiration.Diagnosis): ReadonlyArray<string> => [
+}: BackupDiagnosis): ReadonlyArray<string> => [
   scope,
   decision,
   formatBytes(allocatedBytes),
@@ -99,7 +104,7 @@ const diagnoseAll = Effect.fnUntraced(function* (options: BackupExpiration.Diagn
     Stream.runFoldEffect(
       () => emptyDiagnosis,
       Effect.fnUntraced(function* (sum, diagnosis) {
-        if (sum.backups === 0) {
+        if (sum.backups + sum.leftovers === 0) {
           yield* printer.lines(
             row(
               backupColumns,
@@ -107,8 +112,16 @@ const diagnoseAll = Effect.fnUntraced(function* (options: BackupExpiration.Diagn
             )
           )
         }
-        yield* printer.document(Output.Backup, toBackup(diagnosis))
-        yield* printer.lines(row(backupColumns, backupCells(diagnosis)))
+        if (diagnosis._tag === "Leftover") {
+          const { _tag, ...leftover } = diagnosis
+          yield* printer.document(Output.BackupLeftover, { type: "leftover", ...leftover })
+          yield* printer.lines(
+            `  ${leftover.kind.toLowerCase()} left over, a sweep settles it: ${leftover.path}`
+          )
+        } else {
+          yield* printer.document(Output.Backup, toBackup(diagnosis))
+          yield* printer.lines(row(backupColumns, backupCells(diagnosis)))
+        }
         const next = addDiagnosis(sum, diagnosis)
         yield* printer.progress(`looked at ${count(next.backups, "backup")}`)
         return next
@@ -116,7 +129,9 @@ const diagnoseAll = Effect.fnUntraced(function* (options: BackupExpiration.Diagn
     )
   )
   yield* printer.document(Output.BackupSummary, summary)
-  if (summary.backups === 0) return yield* printer.lines("there is no such backup on disk")
+  if (summary.backups + summary.leftovers === 0) {
+    return yield* printer.lines("there is no such backup on disk")
+  }
   yield* printer.lines("")
   if (Object.keys(summary.retained).length > 0) {
     yield* printer.table(reasonColumns, reasonRows(summary.retained))
@@ -139,7 +154,11 @@ const diagnose = Command.make(
 ).pipe(
   Command.withDescription(
     `Tell for every session's backup whether it would go, and every reason why not. ${unseen}`
-  )
+  ),
+  Command.withExamples([
+    { command: "reclaim backups diagnose", description: "Look at every session" },
+    { command: "reclaim backups diagnose --scope HEX", description: "Ask why one backup stays" }
+  ])
 )
 
 // --- sweep
@@ -380,10 +399,14 @@ const restore = Command.make(
 ).pipe(
   Command.withDescription(
     "Write a session's backup to a folder, whole and with every digest right, or not at all. Needs no database"
-  )
+  ),
+  Command.withExamples([
+    { command: "reclaim backups restore --scope HEX --target DIR", description: "Restore to a new folder" }
+  ])
 )
 
 export const backups: Subcommand<"backups"> = Command.make("backups").pipe(
   Command.withDescription("Take, restore, look at and expire the failover backups of native sessions"),
+  Command.withExamples([{ command: "reclaim backups diagnose", description: "See which backups could go" }]),
   Command.withSubcommands([diagnose, sweep, capture, restore])
 )

@@ -39,17 +39,29 @@ const maxConnections = 4
 // Longer than a server that is starting needs, shorter than a person waits.
 const patience = "10 seconds"
 
-/** A client for the database, once it has answered. `prepare: false` lets it work through any pooler. */
-export const layerClient = Layer.unwrap(
+const pool = (maxConnections: number) =>
   Effect.map(databaseUrl, ({ target, url }) => {
     const unreachable = (detail: string) => new DatabaseUnreachable({ target, detail })
-    const client = PgClient.layer({
-      url,
-      prepare: false,
-      applicationName: "reclaim",
-      maxConnections,
-      connectTimeout: patience
-    }).pipe(Layer.catch((error) => Layer.effectContext(Effect.fail(unreachable(error.message)))))
+    return {
+      unreachable,
+      // `prepare: false` lets it work through any pooler.
+      client: PgClient.layer({
+        url,
+        prepare: false,
+        applicationName: "reclaim",
+        maxConnections,
+        connectTimeout: patience
+      }).pipe(Layer.catch((error) => Layer.effectContext(Effect.fail(unreachable(error.message)))))
+    }
+  })
+
+/** A client for the database that connects when it is first used. */
+export const layerPool = (maxConnections: number) =>
+  Layer.unwrap(Effect.map(pool(maxConnections), ({ client }) => client))
+
+/** A client for the database, once it has answered. */
+export const layerClient = Layer.unwrap(
+  Effect.map(pool(maxConnections), ({ client, unreachable }) => {
     const answers = SqlClient.SqlClient.pipe(
       Effect.flatMap((sql) => sql`select 1`),
       Effect.mapError((error) => {

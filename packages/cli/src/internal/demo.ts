@@ -327,4 +327,10 @@ export const demo: Subcommand<"demo"> = Command.make(
     )
   },
   ({ keep }) => Effect.scoped(run(keep))
-).pipe(Command.withDescription("Show everything on a made-up instance, with nothing but Node installed"))
+).pipe(
+  Command.withDescription("Show everything on a made-up instance, with nothing but Node installed"),
+  Command.withExamples([
+    { command: "reclaim demo", description: "See the whole story, which cleans up after itself" },
+    { command: "reclaim demo --keep", description: "Have something to try commands on" }
+  ])
+)

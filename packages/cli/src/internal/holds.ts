@@ -110,7 +110,13 @@ export const unhold: Subcommand<"unhold"> = Command.make(
   Effect.fnUntraced(function* (flags) {
     yield* Effect.provide(unholdThing(yield* thingOf(flags)), layerOwn)
   })
-).pipe(Command.withDescription("Let go of what is held"))
+).pipe(
+  Command.withDescription("Let go of what is held"),
+  Command.withExamples([
+    { command: "reclaim unhold --company ID --version ID", description: "Let go of a version" },
+    { command: "reclaim unhold --scope HEX", description: "Let go of a session's backup" }
+  ])
+)
 
 const listHolds = Effect.gen(function* () {
   const printer = yield* Printer
@@ -136,4 +142,7 @@ const listHolds = Effect.gen(function* () {
 
 export const holds: Subcommand<"holds"> = Command.make("holds", {}, () =>
   Effect.provide(listHolds, layerOwn)
-).pipe(Command.withDescription("List what is held, by whom and why"))
+).pipe(
+  Command.withDescription("List what is held, by whom and why"),
+  Command.withExamples([{ command: "reclaim holds", description: "List everything that is held" }])
+)

@@ -1,7 +1,7 @@
 /**
  * The one place that touches the process: signals, exit codes, the standard streams and who is running it.
  */
-import { Cause, Effect, Exit, Runtime, Schema } from "effect"
+import { Cause, Deferred, Effect, Exit, Runtime, Schema, type Scope } from "effect"
 import { hostname, userInfo } from "node:os"
 
 /** Nobody reads what is printed any more, as when a pipe into `head` closes. */
@@ -42,21 +42,38 @@ const impatientAfterMillis = 750
 
 const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const
 
+/** What a SIGTERM does instead of interrupting, while somebody listens for it. */
+let onTermination: (() => void) | undefined
+
+/** Until the scope closes, the first SIGTERM completes the effect that this returns, and interrupts nothing. */
+export const termination: Effect.Effect<Effect.Effect<void>, never, Scope.Scope> = Effect.acquireRelease(
+  Effect.sync(() => {
+    const asked = Deferred.makeUnsafe<void>()
+    onTermination = () => Deferred.doneUnsafe(asked, Effect.void)
+    return Deferred.await(asked)
+  }),
+  () =>
+    Effect.sync(() => {
+      onTermination = undefined
+    })
+)
+
 /**
  * Runs the main effect, whose value is the exit code.
  *
- * The first signal interrupts it: the entry in hand is finished or undone, and what was acquired is given
- * back. A second one does not wait for that: every protocol here survives the death of its process.
+ * The first signal interrupts it, unless it is a SIGTERM that somebody listens for: the entry in hand is
+ * finished or undone, and what was acquired is given back. A second one does not wait for that: every protocol here survives the death of its process.
  */
 export const runMain: (main: Effect.Effect<number>) => void = (main) =>
   Runtime.makeRunMain(({ fiber, teardown }) => {
-    let interruptedAt: number | undefined
-    const onSignal = () => {
+    let askedAt: number | undefined
+    const onSignal = (signal: NodeJS.Signals) => {
       const now = performance.now()
-      if (interruptedAt === undefined) {
-        interruptedAt = now
-        fiber.interruptUnsafe(fiber.id)
-      } else if (now - interruptedAt > impatientAfterMillis) {
+      if (askedAt === undefined) {
+        askedAt = now
+        if (signal === "SIGTERM" && onTermination !== undefined) onTermination()
+        else fiber.interruptUnsafe(fiber.id)
+      } else if (now - askedAt > impatientAfterMillis) {
         process.exit(130)
       }
     }

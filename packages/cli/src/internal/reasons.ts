@@ -9,10 +9,8 @@ export type Reason = VersionReason | BackupReason.BackupReason | BackupReason.Ba
 // 3: a line that names more is not read; the JSON document names all.
 const shown = 3
 
-const list = (items: ReadonlyArray<string>): string =>
-  items.length <= shown
-    ? items.join(", ")
-    : `${items.slice(0, shown).join(", ")} and ${items.length - shown} more`
+const list = (items: ReadonlyArray<string>, count = items.length): string =>
+  count <= shown ? items.join(", ") : `${items.slice(0, shown).join(", ")} and ${count - shown} more`
 
 const these = (one: string, ids: ReadonlyArray<string>): string =>
   `${ids.length === 1 ? one : `${one}s`} ${list(ids)}`
@@ -23,8 +21,15 @@ const problems: Readonly<Record<CopyComparison.FileProblem["problem"], string>> 
   kind: "is of another kind",
   size: "has another size",
   content: "has other content",
-  executable: "is executable and should not be"
+  executable: "has the wrong executable bit"
 }
+
+/** What is wrong with a copy; `count` says how many problems there are, of which some may not be listed. */
+export const differences = (files: ReadonlyArray<CopyComparison.FileProblem>, count = files.length): string =>
+  list(
+    files.map(({ path, problem }) => `${path} ${problems[problem]}`),
+    count
+  )
 
 const activities: Readonly<Record<BackupReason.SessionActivity, string>> = {
   executing: "its session is executing",
@@ -64,7 +69,7 @@ export const sentence = (reason: Reason): string => {
     case "NotRecoverable":
       return `the database cannot rebuild it: ${reason.detail}`
     case "Differs":
-      return `differs from the database: ${list(reason.files.map(({ path, problem }) => `${path} ${problems[problem]}`))}`
+      return `differs from the database: ${differences(reason.files)}`
     case "Unexpected":
       // Of a session's rows it says what is there, of a folder what kind of thing.
       return `${/^an? /.test(reason.what) ? "" : "unexpected "}${reason.what}: ${reason.path}`

@@ -1,20 +1,21 @@
 /** `reclaim skills`. */
 import { type Ids, RetentionSettings, VersionReport } from "@reclaim/core"
-import { SkillCatalog } from "@reclaim/db"
 import { InstanceRoots, PosixFileSystem } from "@reclaim/fs"
 import { ServerName, SkillVersionCache, SkillVersionRetention, SkillVersions } from "@reclaim/runtime"
-import { Duration, Effect, Layer, Option, Ref, Stream } from "effect"
+import { Duration, Effect, Layer, Option, Stream } from "effect"
 import { Command, Flag } from "effect/cli"
 import * as Output from "../Output.ts"
+import { auditCompany } from "./audit.ts"
 import { layerClient, layerRoots } from "./connection.ts"
 import { Unsuccessful } from "./failure.ts"
 import * as Flags from "./flags.ts"
 import type { Subcommand } from "./flags.ts"
+import { makeListing } from "./listing.ts"
 import { printBatches } from "./pass.ts"
 import { Printer } from "./printer.ts"
 import { server } from "./process.ts"
 import { heading, sentence, sentences } from "./reasons.ts"
-import { type Column, row } from "./table.ts"
+import type { Column } from "./table.ts"
 import { count, formatBytes, formatInstant, formatMillis } from "./units.ts"
 
 /** What is wrong with the settings and the folders is told before anything is connected. */
@@ -108,45 +109,13 @@ const copyCells = (copy: Output.Copy): ReadonlyArray<string> => [
   copy.decision === "evict" ? "nothing keeps it" : sentences(copy.reasons)
 ]
 
-/** Prints what comes grouped by company and skill, with names where the host has them. */
-const makeListing = Effect.gen(function* () {
-  const printer = yield* Printer
-  const catalog = yield* SkillCatalog.SkillCatalog
-  const last = yield* Ref.make({ company: "", skill: "" })
-  const names = yield* Ref.make<ReadonlyMap<Ids.SkillId, SkillCatalog.SkillName>>(new Map())
-  return Effect.fnUntraced(function* (at: {
-    readonly companyId: Ids.CompanyId
-    readonly skillId: Ids.SkillId | undefined
-    readonly cells: ReadonlyArray<string> | string
-  }) {
-    if (printer.json) return
-    const before = yield* Ref.getAndSet(last, { company: at.companyId, skill: at.skillId ?? "" })
-    if (before.company !== at.companyId) {
-      yield* Ref.set(names, yield* catalog.names(at.companyId))
-      yield* printer.lines(
-        ...(before.company === "" ? [] : [""]),
-        `company ${at.companyId}`,
-        row(
-          copyColumns,
-          copyColumns.map(({ title }) => title)
-        )
-      )
-    }
-    if (at.skillId !== undefined && (before.company !== at.companyId || before.skill !== at.skillId)) {
-      const name = (yield* Ref.get(names)).get(at.skillId)
-      yield* printer.lines(`skill ${at.skillId}${name === undefined ? "" : ` ${name.slug}`}`)
-    }
-    yield* printer.lines(typeof at.cells === "string" ? at.cells : row(copyColumns, at.cells))
-  })
-})
-
 const diagnoseAll = Effect.fnUntraced(function* (
   options: SkillVersionRetention.DiagnoseOptions,
   top: number | undefined
 ) {
   const printer = yield* Printer
   const retention = yield* SkillVersionRetention.SkillVersionRetention
-  const list = yield* makeListing
+  const list = yield* makeListing(copyColumns)
   const print = Effect.fnUntraced(function* (diagnosis: SkillVersionRetention.Diagnosis) {
     switch (diagnosis._tag) {
       case "Copy": {
@@ -227,7 +196,13 @@ const diagnose = Command.make(
       },
       Option.getOrUndefined(top)
     ).pipe(Effect.provide(layer))
-).pipe(Command.withDescription("Tell for every copy whether it would go, and every reason why not"))
+).pipe(
+  Command.withDescription("Tell for every copy whether it would go, and every reason why not"),
+  Command.withExamples([
+    { command: "reclaim skills diagnose --top 10", description: "See what takes the most room" },
+    { command: "reclaim skills diagnose --company ID --version ID", description: "Ask why one copy stays" }
+  ])
+)
 
 // --- sweep
 
@@ -399,6 +374,27 @@ const sweep = Command.make(
   ])
 )
 
+// --- audit
+
+const audit = Command.make(
+  "audit",
+  {
+    company: Flags.company,
+    repair: Flag.Boolean("repair").pipe(
+      Flag.withDescription("Put right what the database can rebuild; altered copies are kept aside"),
+      Flag.withoutNegation,
+      Flag.withDefault(false)
+    )
+  },
+  ({ company, repair }) => Effect.provide(auditCompany({ companyId: company, repair }), layer)
+).pipe(
+  Command.withDescription("Compare every copy of a company with the database, file by file"),
+  Command.withExamples([
+    { command: "reclaim skills audit --company ID", description: "See whether runs get what they should" },
+    { command: "reclaim skills audit --company ID --repair", description: "Put right what is not" }
+  ])
+)
+
 // --- prepare, restore, release
 
 const printPrepared = Effect.fnUntraced(function* (prepared: SkillVersionCache.Prepared) {
@@ -467,7 +463,12 @@ const restore = Command.make(
       Effect.flatMap((prepared) => printAll([prepared])),
       Effect.provide(layer)
     )
-).pipe(Command.withDescription("Make one copy ready, pinning nothing"))
+).pipe(
+  Command.withDescription("Make one copy ready, pinning nothing"),
+  Command.withExamples([
+    { command: "reclaim skills restore --company ID --version ID", description: "Bring a copy back" }
+  ])
+)
 
 const releaseRun = Effect.fnUntraced(function* (runId: Ids.RunId) {
   const printer = yield* Printer
@@ -479,9 +480,18 @@ const releaseRun = Effect.fnUntraced(function* (runId: Ids.RunId) {
 
 const release = Command.make("release", { run: Flags.run }, ({ run }) =>
   Effect.provide(releaseRun(run), layer)
-).pipe(Command.withDescription("Drop the pins of a run that is done with its copies"))
+).pipe(
+  Command.withDescription("Drop the pins of a run that is done with its copies"),
+  Command.withExamples([
+    { command: "reclaim skills release --run ID", description: "Let go of a run's copies" }
+  ])
+)
 
 export const skills: Subcommand<"skills"> = Command.make("skills").pipe(
   Command.withDescription("Look at, remove and bring back the copies of skill versions"),
-  Command.withSubcommands([diagnose, sweep, prepare, restore, release])
+  Command.withExamples([
+    { command: "reclaim skills diagnose", description: "See which copies could go" },
+    { command: "reclaim skills sweep --dry-run", description: "Rehearse removing them" }
+  ]),
+  Command.withSubcommands([diagnose, sweep, audit, prepare, restore, release])
 )

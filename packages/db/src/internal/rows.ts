@@ -1,8 +1,11 @@
-import { Effect, Schema } from "effect"
+import { Array as Arr, Effect, Schema } from "effect"
 import type { SqlClient } from "effect/sql/SqlClient"
 import type { SqlError } from "effect/sql/SqlError"
 import type { Fragment } from "effect/sql/Statement"
 import { type DatabaseError, fromSqlError, make } from "../DatabaseError.ts"
+
+// 1,000: some milliseconds of decoding, between which others get their turn.
+const decodedAtOnce = 1000
 
 /** Runs a statement and decodes its rows; one that does not decode fails the whole statement. */
 export const query = <S extends Schema.ConstraintDecoder<unknown>>(
@@ -12,10 +15,19 @@ export const query = <S extends Schema.ConstraintDecoder<unknown>>(
 ): Effect.Effect<ReadonlyArray<S["Type"]>, DatabaseError> =>
   statement.pipe(
     Effect.mapError((error) => fromSqlError(error, operation)),
-    Effect.flatMap((rows) =>
-      Effect.mapError(Schema.decodeEffect(Schema.Array(schema))(rows), (issue) =>
-        make({ _tag: "Undecodable", detail: issue.message }, operation)
-      )
+    Effect.flatMap((rows) => {
+      const decode = Schema.decodeEffect(Schema.Array(schema))
+      return rows.length <= decodedAtOnce
+        ? decode(rows)
+        : Effect.map(
+            Effect.forEach(Arr.chunksOf(rows, decodedAtOnce), (some) =>
+              Effect.tap(decode(some), Effect.yieldNow)
+            ),
+            Arr.flatten
+          )
+    }),
+    Effect.catchTag("SchemaError", (issue) =>
+      Effect.fail(make({ _tag: "Undecodable", detail: issue.message }, operation))
     )
   )
 

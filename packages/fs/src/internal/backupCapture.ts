@@ -260,7 +260,6 @@ export const make = Effect.fnUntraced(function* (options: {
       directories.push({ name, sha256: digest.sha256, bytes: Number(digest.bytes) })
       yield* FaultPoints.captureAfterSource
     }
-    yield* trees.sync(pending)
     const [first, ...rest] = directories
     if (first === undefined) return yield* Effect.die("a source without a digest")
     const manifest = manifestOf(identity, [first, ...rest], yield* DateTime.now)

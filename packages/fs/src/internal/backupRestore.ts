@@ -1,7 +1,6 @@
 /** Restores a backup whole or not at all, and compares backups with their manifests. */
 import type { BackupManifest, Ids } from "@reclaim/core"
 import { DateTime, Effect, Exit, Option, Result, Stream } from "effect"
-import { randomUUID } from "node:crypto"
 import * as NodePath from "node:path"
 import type { Restored, Verification } from "../BackupStore.ts"
 import { text } from "../BytePath.ts"
@@ -14,6 +13,7 @@ import type { BackupMoves } from "./backupMoves.ts"
 import * as BackupNames from "./backupNames.ts"
 import * as FaultPoints from "./faultPoints.ts"
 import { folderInfo } from "./folders.ts"
+import * as Restoring from "./restoring.ts"
 
 // 8 backups: all that a scope can have by the protocols, and some that were moved while they were tried.
 const maxAttempts = 8
@@ -194,6 +194,7 @@ export const make = (options: {
   }) {
     const { scope } = request
     const target = yield* checkTarget(scope, request.target)
+    yield* Restoring.removeAbandoned(posix, trees, target.path)
     const attempts: Array<{ readonly name: string; readonly detail: string }> = []
     const tried = new Set<string>()
     const keyOf = ({ info, name }: Candidate) => `${name} ${info.dev} ${info.ino}`
@@ -212,7 +213,7 @@ export const make = (options: {
     const attempt = (candidate: Candidate) =>
       Effect.acquireUseRelease(
         Effect.suspend(() => {
-          const staging = `${target.parent}/.restoring-${randomUUID()}`
+          const staging = Restoring.fresh(target.path)
           return Effect.as(posix.makeDirectory(staging, target.mode), staging)
         }),
         (staging) =>
@@ -220,7 +221,7 @@ export const make = (options: {
             yield* FaultPoints.backupRestoreAfterFolder
             const filled = yield* fill(candidate, staging)
             if (filled._tag === "Failed") return filled
-            yield* trees.sync(staging)
+            yield* posix.syncDirectory(staging)
             yield* publish(staging)
             return filled
           }),

@@ -11,12 +11,15 @@
  * folder is listed, and listed again when its own times changed meanwhile; when its names changed it is
  * copied anew. Databases of SQLite are copied together with their side files. All of this is bounded, and
  * then the copy fails: half a truth is worse than the backup before.
+ *
+ * What was written is forced to the disk, while the next is written already.
  */
 import type { CopyComparison } from "@reclaim/core"
 import { createHash, type Hash } from "node:crypto"
 import type { BigIntStats } from "node:fs"
 import type { Environment, Folder } from "./treeEngine.ts"
-import { askSize, type CopyResult, type SyncResult } from "./treeProtocol.ts"
+import * as SyncQueue from "./syncQueue.ts"
+import { askSize, type CopyResult } from "./treeProtocol.ts"
 
 /** What the engine around this one lends. */
 export interface Ground {
@@ -25,7 +28,7 @@ export interface Ground {
   readonly codeOf: (cause: unknown) => string
   readonly descriptors: string | undefined
   readonly error: (operation: string, path: string, code: string) => Error
-  readonly forEachEntry: (folder: Folder, each: (entry: { readonly name: string }) => boolean) => void
+  readonly forEachName: (folder: Folder, each: (name: string) => boolean) => void
   readonly kindOf: (stat: BigIntStats) => CopyComparison.EntryKind
   readonly lstat: (path: string) => BigIntStats | undefined
   readonly maxDepth: number
@@ -38,11 +41,6 @@ export interface Ground {
   readonly show: (path: string) => string
   readonly step: () => void
   readonly text: (path: string) => string | null
-  readonly walk: (
-    operation: string,
-    rootPath: string,
-    visit: (path: string, address: string, stat: BigIntStats, kind: CopyComparison.EntryKind) => void
-  ) => void
   readonly unchanged: (left: BigIntStats, right: BigIntStats) => boolean
 }
 
@@ -109,7 +107,6 @@ export const make = (environment: Environment, ground: Ground) => {
     COPYFILE_EXCL,
     COPYFILE_FICLONE_FORCE,
     O_CREAT,
-    O_DIRECTORY,
     O_EXCL,
     O_NOFOLLOW,
     O_NONBLOCK,
@@ -129,6 +126,11 @@ export const make = (environment: Environment, ground: Ground) => {
     let bytes = 0n
     let entries = 0
     let folderTries = options.live ? folderAttempts : 1
+    const queue = SyncQueue.writer({
+      calls,
+      failed: (path, code) => error(operation, show(path), code),
+      wake: environment.wake
+    })
     // Only a file system that shares blocks can clone; the first refusal speaks for all.
     let cloning = targetPath !== null && ground.descriptors !== undefined
 
@@ -156,7 +158,7 @@ export const make = (environment: Environment, ground: Ground) => {
 
     const list = (folder: Folder, relative: string): ReadonlyArray<string> => {
       const names: Array<string> = []
-      ground.forEachEntry(folder, ({ name }) => {
+      ground.forEachName(folder, (name) => {
         step()
         names.push(name)
         return true
@@ -196,6 +198,8 @@ export const make = (environment: Environment, ground: Ground) => {
         total += BigInt(length)
         if (total > size) return total
         each(chunk, length)
+        // A read that is cut short at the end that was expected has met it.
+        if (total === size && length < chunk.length) return total
         if (total > BigInt(length)) step()
       }
     }
@@ -285,9 +289,10 @@ export const make = (environment: Environment, ground: Ground) => {
             whole = true
           }
         } finally {
-          calls.closeSync(written)
+          if (!whole) calls.closeSync(written)
         }
-        if (!whole) calls.unlinkSync(native(target))
+        if (whole) queue.add(written, plain(relative))
+        else calls.unlinkSync(native(target))
         return whole
       } finally {
         calls.closeSync(descriptor)
@@ -387,6 +392,19 @@ export const make = (environment: Environment, ground: Ground) => {
 
     const plain = (relative: string) => `${targetPath ?? ""}/${relative}`
 
+    /** Fills a folder that was made, if one was; then it gets its mode and its times, and goes to the disk. */
+    const filling = (made: Folder | null, path: string, stat: BigIntStats, fill: () => void) => {
+      let filled = false
+      try {
+        fill()
+        if (made !== null) finish(made.descriptor, stat)
+        filled = true
+      } finally {
+        if (made !== null && !filled) calls.closeSync(made.descriptor)
+      }
+      if (made !== null) queue.add(made.descriptor, path)
+    }
+
     const copyFolder = (
       source: Folder,
       target: Folder | null,
@@ -401,14 +419,9 @@ export const make = (environment: Environment, ground: Ground) => {
       if (child === undefined) return false
       try {
         const made = target === null ? null : makeFolder(target.prefix + name, plain(relative))
-        try {
-          entries += 1
-          feed(`directory:${relative}:${permissions(child.stat)}\0`)
-          into(child, made, `${relative}/`, depth + 1)
-          if (made !== null) finish(made.descriptor, child.stat)
-        } finally {
-          if (made !== null) calls.closeSync(made.descriptor)
-        }
+        entries += 1
+        feed(`directory:${relative}:${permissions(child.stat)}\0`)
+        filling(made, plain(relative), child.stat, () => into(child, made, `${relative}/`, depth + 1))
         return true
       } finally {
         calls.closeSync(child.descriptor)
@@ -491,7 +504,7 @@ export const make = (environment: Environment, ground: Ground) => {
 
     const empty = (folder: Folder) => {
       const names: Array<string> = []
-      ground.forEachEntry(folder, ({ name }) => {
+      ground.forEachName(folder, (name) => {
         names.push(name)
         return true
       })
@@ -512,11 +525,11 @@ export const make = (environment: Environment, ground: Ground) => {
           : attempt(operation, show(targetPath), () => makeFolder(targetPath, targetPath))
       try {
         attemptAt(operation, shownAt(""), () => {
-          into(root, target, "", 0)
-          if (target !== null) finish(target.descriptor, root.stat)
+          filling(target, targetPath ?? "", root.stat, () => into(root, target, "", 0))
+          queue.finish()
         })
       } finally {
-        if (target !== null) calls.closeSync(target.descriptor)
+        queue.abandon()
       }
       return { sha256: running.digest("hex"), bytes, copiedEntries: entries }
     } finally {
@@ -525,42 +538,14 @@ export const make = (environment: Environment, ground: Ground) => {
   }
 
   return {
-    /** Copies a tree to a name that nothing has yet. What was written stays when it fails. */
+    /**
+     * Copies a tree to a name that nothing has yet, and returns when all of it is on the disk. What was written
+     * stays when it fails.
+     */
     copy: (rootPath: string, targetPath: string, options: CopyOptions) =>
       transfer("copy", rootPath, targetPath, options, "written"),
     /** The digest that a copy of a tree would have. */
     digestTree: (rootPath: string, order: Order = "written") =>
-      transfer("digest", rootPath, null, { live: false, omits: null }, order),
-    /**
-     * Forces every `parts`-th entry of a tree to the disk, from the `part`-th on. Tasks that do this at once
-     * share the commits of the file system's journal, which one after the other would wait for.
-     */
-    sync: (rootPath: string, part: number, parts: number): SyncResult => {
-      let met = 0
-      let syncedEntries = 0
-      const force = (descriptor: number) => {
-        calls.fsyncSync(descriptor)
-        syncedEntries += 1
-      }
-      ground.walk("sync", rootPath, (_path, address, _stat, kind) => {
-        met += 1
-        if ((kind !== "file" && kind !== "directory") || met % parts !== part) return
-        const flags = kind === "directory" ? O_DIRECTORY : 0
-        const descriptor = calls.openSync(native(address), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | flags)
-        try {
-          force(descriptor)
-        } finally {
-          calls.closeSync(descriptor)
-        }
-      })
-      if (part > 0) return { syncedEntries }
-      const root = ground.openRoot("sync", rootPath)
-      try {
-        attempt("sync", show(rootPath), () => force(root.descriptor))
-      } finally {
-        calls.closeSync(root.descriptor)
-      }
-      return { syncedEntries }
-    }
+      transfer("digest", rootPath, null, { live: false, omits: null }, order)
   }
 }

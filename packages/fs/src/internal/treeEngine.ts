@@ -11,12 +11,13 @@
  * Names are strings of one character per byte (latin1) throughout.
  */
 import type * as NodeFs from "node:fs"
-import type { BigIntStats, Dir, Dirent, StatsBase } from "node:fs"
+import type { BigIntStats, Dir, StatsBase } from "node:fs"
 import type { CopyComparison } from "@reclaim/core"
 import { createHash, hash, randomBytes } from "node:crypto"
 import type { EntryInfo } from "../PosixFileSystem.ts"
 import type { Removal, TreeScan, Usage } from "../Trees.ts"
 import * as CopyEngine from "./copyEngine.ts"
+import type { Cells } from "./syncQueue.ts"
 
 /** The system calls that the engine makes. A test replaces single ones. */
 export type Calls = Pick<
@@ -34,6 +35,7 @@ export type Calls = Pick<
   | "mkdirSync"
   | "opendirSync"
   | "openSync"
+  | "readdirSync"
   | "readFileSync"
   | "readlinkSync"
   | "readSync"
@@ -58,6 +60,8 @@ export interface Environment {
   readonly now: () => bigint
   /** Milliseconds on the clock that files are dated by. */
   readonly wallClock: () => number
+  /** Tells that there is something to sync that nobody looks at. */
+  readonly wake: (queue: Cells) => void
 }
 
 /** Nanoseconds on a clock that all threads of the process share and that nobody sets. */
@@ -84,8 +88,11 @@ const maxReadDepth = 256
 const maxRemoveDepth = 64
 // 900: PATH_MAX is 1024 on macOS, where entries are addressed by plain paths.
 const maxPlainPath = 900
-// 512: one readdir call's worth of names; the only part of a folder that is ever in memory.
+// 512: one readdir call's worth of names; the only part of a large folder that is ever in memory.
 const directoryBuffer = 512
+// 16 KiB: a folder that takes no more has some hundred names, and thousands at most, because each takes a byte
+// at least. All of them at once cost a third of what they cost in pieces. A size of 0 says nothing.
+const smallFolder = 16_384n
 // 20 ms, 100 times: two seconds for one tree, enough for what is passing (a scanner, a short of
 // descriptors), too little to hold up a slice.
 const retryPause = 20
@@ -181,7 +188,8 @@ const makeSum = () => {
   }
 }
 
-const record = Buffer.alloc(64)
+// Fixed fields, and the longest path that the system takes.
+const record = Buffer.alloc(48 + 4096)
 
 const describe = (path: string, stat: BigIntStats, kind: CopyComparison.EntryKind): Buffer => {
   record.writeBigUInt64LE(BigInt.asUintN(64, stat.dev), 0)
@@ -191,8 +199,10 @@ const describe = (path: string, stat: BigIntStats, kind: CopyComparison.EntryKin
   record.writeBigUInt64LE(BigInt.asUintN(64, stat.ctimeNs), 32)
   record.writeUInt32LE(Number(stat.mode), 40)
   record.writeUInt32LE(kindByte[kind], 44)
-  const name = Buffer.from(path, "latin1")
-  return hash("sha256", Buffer.concat([record.subarray(0, 48), name]), "buffer")
+  if (path.length > record.length - 48) {
+    return hash("sha256", Buffer.concat([record.subarray(0, 48), Buffer.from(path, "latin1")]), "buffer")
+  }
+  return hash("sha256", record.subarray(0, 48 + record.write(path, 48, "latin1")), "buffer")
 }
 
 /** The top folder: with its birth time, without its change time, which its own rename sets. */
@@ -278,29 +288,47 @@ export const make = (environment: Environment) => {
     }
   }
 
-  /** Calls `each` for every entry, with only a few names in memory; stops when it returns false. */
-  const forEachEntry = (folder: Folder, each: (entry: Dirent) => boolean): void => {
+  /** Calls `each` for every name, with only some of them in memory; stops when it returns false. */
+  const forEachName = (folder: Folder, each: (name: string) => boolean): void => {
+    if (folder.stat.size > 0n && folder.stat.size <= smallFolder) {
+      for (const name of calls.readdirSync(native(folder.prefix), "latin1")) if (!each(name)) return
+      return
+    }
     const dir: Dir = calls.opendirSync(native(folder.prefix), {
       encoding: "latin1",
       bufferSize: directoryBuffer
     })
     try {
-      for (let entry = dir.readSync(); entry !== null; entry = dir.readSync()) if (!each(entry)) return
+      for (let entry = dir.readSync(); entry !== null; entry = dir.readSync()) if (!each(entry.name)) return
     } finally {
       dir.closeSync()
     }
+  }
+
+  /** Every mount point of the system; none where there is no table of them. */
+  const mountPoints = (): ReadonlyArray<string> => {
+    const read = () => calls.readFileSync("/proc/self/mountinfo", "latin1")
+    // A table that exists and cannot be read is no answer: what is mounted would be taken for the tree's own.
+    const table =
+      process.platform === "linux" ? attempt("read", "/proc/self/mountinfo", read) : succeeds(read)
+    return (table ?? "").split("\n").flatMap((line) => {
+      const point = line.split(" ", 5)[4]
+      return point === undefined
+        ? []
+        : [
+            point.replace(/\\([0-7]{3})/g, (_, octal: string) =>
+              String.fromCharCode(Number.parseInt(octal, 8))
+            )
+          ]
+    })
   }
 
   /**
    * The mount points at and below a folder, relative to it; its own is empty. A mount of another file system
    * shows in the device, one of the same file system (a bind mount) only here.
    */
-  const mountsFrom = (root: Folder, rootPath: string): Set<string> => {
-    const read = () => calls.readFileSync("/proc/self/mountinfo", "latin1")
-    // A table that exists and cannot be read is no answer: what is mounted would be taken for the tree's own.
-    const table =
-      process.platform === "linux" ? attempt("read", "/proc/self/mountinfo", read) : succeeds(read)
-    if (table === undefined) return new Set()
+  const mountsFrom = (root: Folder, rootPath: string, points = mountPoints()): Set<string> => {
+    if (points.length === 0) return new Set()
     const actual =
       descriptors === undefined
         ? rootPath
@@ -308,19 +336,20 @@ export const make = (environment: Environment) => {
             calls.readlinkSync(`${descriptors}/${root.descriptor}`, { encoding: "latin1" })
           )
     const mounts = new Set<string>()
-    for (const line of table.split("\n")) {
-      const point = line
-        .split(" ", 5)[4]
-        ?.replace(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)))
+    for (const point of points) {
       if (point === actual) mounts.add("")
-      else if (point?.startsWith(`${actual}/`)) mounts.add(point.slice(actual.length + 1))
+      else if (point.startsWith(`${actual}/`)) mounts.add(point.slice(actual.length + 1))
     }
     return mounts
   }
 
   /** Of a tree that is read, the top may be mounted: a home often is. */
-  const mountsBelow = (root: Folder, rootPath: string): ReadonlySet<string> => {
-    const mounts = mountsFrom(root, rootPath)
+  const mountsBelow = (
+    root: Folder,
+    rootPath: string,
+    points?: ReadonlyArray<string>
+  ): ReadonlySet<string> => {
+    const mounts = mountsFrom(root, rootPath, points)
     mounts.delete("")
     return mounts
   }
@@ -391,11 +420,12 @@ export const make = (environment: Environment) => {
   const walk = (
     operation: string,
     rootPath: string,
-    visit: (path: string, address: string, stat: BigIntStats, kind: CopyComparison.EntryKind) => void
+    visit: (path: string, address: string, stat: BigIntStats, kind: CopyComparison.EntryKind) => void,
+    points?: ReadonlyArray<string>
   ): Folder => {
     const root = openRoot(operation, rootPath)
     const into = (folder: Folder, relative: string, depth: number): void => {
-      forEachEntry(folder, ({ name }) => {
+      forEachName(folder, (name) => {
         step()
         const path = `${relative}${name}`
         const shown = () => show(`${rootPath}/${path}`)
@@ -419,7 +449,7 @@ export const make = (environment: Environment) => {
       })
     }
     try {
-      const mount = mountsBelow(root, rootPath).values().next()
+      const mount = mountsBelow(root, rootPath, points).values().next()
       if (mount.done !== true) throw new TreeError(operation, show(`${rootPath}/${mount.value}`), "EXDEV")
       attemptAt(
         operation,
@@ -478,10 +508,27 @@ export const make = (environment: Environment) => {
     }
   }
 
-  const usage = (rootPath: string): Usage => {
+  const usage = (rootPath: string, points?: ReadonlyArray<string>): Usage => {
     const figures = makeUsage()
-    const root = walk("usage", rootPath, (_path, _address, stat, kind) => figures.add(stat, kind))
+    const root = walk("usage", rootPath, (_path, _address, stat, kind) => figures.add(stat, kind), points)
     return figures.finish(root.stat)
+  }
+
+  /** Of several trees, each by itself. Mounts are looked at once, before the first. */
+  const usages = (rootPaths: ReadonlyArray<string>): ReadonlyArray<Usage | TreeError> => {
+    const points = attempted(mountPoints)
+    return rootPaths.map((rootPath) =>
+      points instanceof TreeError ? points : attempted(() => usage(rootPath, points))
+    )
+  }
+
+  const attempted = <A>(call: () => A): A | TreeError => {
+    try {
+      return call()
+    } catch (cause) {
+      if (cause instanceof TreeError) return cause
+      throw cause
+    }
   }
 
   const scan = (
@@ -660,16 +707,13 @@ export const make = (environment: Environment) => {
       path: string,
       depth: number
     ): void =>
-      forEachEntry(folder, (entry) => {
+      forEachName(folder, (name) => {
         if (stop()) return false
-        const address = folder.prefix + entry.name
-        const entryPath = `${path}/${entry.name}`
+        const address = folder.prefix + name
+        const entryPath = `${path}/${name}`
         try {
-          const isFolder = entry.isDirectory()
-          const stat = isFolder
-            ? undefined
-            : calls.lstatSync(native(address), { bigint: false, throwIfNoEntry: false })
-          if (isFolder || stat?.isDirectory() === true) {
+          const stat = calls.lstatSync(native(address), { bigint: false, throwIfNoEntry: false })
+          if (stat?.isDirectory() === true) {
             removeFolder(root, mounts, address, entryPath, depth + 1)
           } else if (mounts.has(entryPath.slice(rootPath.length + 1))) {
             fail(entryPath, { code: "EXDEV" })
@@ -752,13 +796,13 @@ export const make = (environment: Environment) => {
     }
   }
 
-  const { copy, digestTree, sync } = CopyEngine.make(environment, {
+  const { copy, digestTree } = CopyEngine.make(environment, {
     attempt,
     attemptAt,
     codeOf,
     descriptors,
     error: (operation, path, code) => new TreeError(operation, path, code),
-    forEachEntry,
+    forEachName,
     kindOf,
     lstat,
     maxDepth: maxReadDepth,
@@ -774,9 +818,8 @@ export const make = (environment: Environment) => {
     show,
     step,
     text,
-    unchanged,
-    walk: (operation, path, visit) => void walk(operation, path, visit)
+    unchanged
   })
 
-  return { copy, digestTree, remove, scan, sync, usage }
+  return { copy, digestTree, remove, scan, usage, usages }
 }

@@ -6,6 +6,7 @@
 import type { CopyComparison } from "@reclaim/core"
 import type { Order } from "./copyEngine.ts"
 import type { Removal, TreeScan, Usage } from "../Trees.ts"
+import type { Cells } from "./syncQueue.ts"
 
 export interface CopyResult {
   /** Hex, of everything in the copy. */
@@ -15,11 +16,19 @@ export interface CopyResult {
   readonly copiedEntries: number
 }
 
-export interface SyncResult {
-  readonly syncedEntries: number
+/** What a tree could not be worked on for. */
+export interface Failure {
+  readonly operation: string
+  readonly path: string
+  readonly code: string
 }
 
-export type TaskResult = TreeScan | Usage | Removal | CopyResult | SyncResult
+export interface UsageResult {
+  /** One for each root, in their order. */
+  readonly usages: ReadonlyArray<Usage | Failure>
+}
+
+export type TaskResult = TreeScan | UsageResult | Removal | CopyResult
 
 /** Paths travel as strings of one character per byte (latin1), which is lossless and cheap to join. */
 export type Task =
@@ -33,7 +42,8 @@ export type Task =
       /** Milliseconds of work after which the thread waits to be resumed; 0 is never. */
       readonly sliceMillis: number
     }
-  | { readonly _tag: "Usage"; readonly root: string }
+  /** Of all `roots`; `root` is the first of them. */
+  | { readonly _tag: "Usage"; readonly root: string; readonly roots: ReadonlyArray<string> }
   | {
       readonly _tag: "Remove"
       readonly root: string
@@ -52,8 +62,6 @@ export type Task =
       readonly asks: boolean
     }
   | { readonly _tag: "Digest"; readonly root: string; readonly order: Order }
-  /** One of several tasks that force a tree to the disk together. */
-  | { readonly _tag: "Sync"; readonly root: string; readonly part: number; readonly parts: number }
 
 export interface Request {
   readonly task: Task
@@ -68,8 +76,15 @@ export type Response =
   | { readonly _tag: "Paused" }
   /** Waits for `Cell.answered`. The paths are relative to the root. */
   | { readonly _tag: "Ask"; readonly paths: ReadonlyArray<string> }
-  | { readonly _tag: "Done"; readonly result: TaskResult }
-  | { readonly _tag: "Failed"; readonly operation: string; readonly path: string; readonly code: string }
+  /** There is something to sync again; the queue stays the same for the whole task. */
+  | { readonly _tag: "Sync"; readonly queue: Cells }
+  /** With the entries that were not sent before. */
+  | {
+      readonly _tag: "Done"
+      readonly result: TaskResult
+      readonly entries: ReadonlyArray<CopyComparison.DiskEntry>
+    }
+  | ({ readonly _tag: "Failed" } & Failure)
   | { readonly _tag: "Cancelled" }
 
 /** Indices into `Request.cells`. */

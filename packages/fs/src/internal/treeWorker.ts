@@ -2,13 +2,30 @@
 import type { CopyComparison } from "@reclaim/core"
 import * as NodeFs from "node:fs"
 import { parentPort } from "node:worker_threads"
-import { Cancelled, make, TreeError } from "./treeEngine.ts"
-import { Cell, chunksAhead, chunkSize, type Request, type Response } from "./treeProtocol.ts"
+import type { Omits } from "./copyEngine.ts"
+import { Cancelled, type Environment, make, TreeError } from "./treeEngine.ts"
+import {
+  Cell,
+  chunksAhead,
+  chunkSize,
+  type Failure,
+  type Request,
+  type Response,
+  type Task,
+  type TaskResult
+} from "./treeProtocol.ts"
 
 const port = parentPort!
+const send = (response: Response) => port.postMessage(response)
 
-const perform = ({ cells, task, verdicts }: Request): Response => {
-  const send = (response: Response) => port.postMessage(response)
+/** What the engine asks of the task in hand. */
+interface Hand extends Pick<Environment, "breathe" | "cancelled" | "emit" | "pause"> {
+  readonly ask: Omits
+  /** The entries that were not sent yet. */
+  readonly rest: () => ReadonlyArray<CopyComparison.DiskEntry>
+}
+
+const take = ({ cells, task, verdicts }: Request): Hand => {
   const cancelled = () => Atomics.load(cells, Cell.cancelled) === 1
 
   /** Sleeps until the asking thread changed any cell and `ready` holds, or the task is cancelled. */
@@ -46,15 +63,7 @@ const perform = ({ cells, task, verdicts }: Request): Response => {
   }
 
   let asked = 0
-  const ask = (paths: ReadonlyArray<string>): ReadonlyArray<boolean> => {
-    asked += 1
-    send({ _tag: "Ask", paths })
-    until(() => Atomics.load(cells, Cell.answered) >= asked)
-    return paths.map((_, index) => verdicts[index] === 1)
-  }
-
-  const engine = make({
-    calls: NodeFs,
+  return {
     cancelled,
     breathe,
     emit: (entry) => {
@@ -64,37 +73,60 @@ const perform = ({ cells, task, verdicts }: Request): Response => {
     pause: (milliseconds) => {
       Atomics.wait(cells, Cell.changes, Atomics.load(cells, Cell.changes), milliseconds)
     },
-    now: () => process.hrtime.bigint(),
-    wallClock: () => Date.now()
-  })
+    ask: (paths) => {
+      asked += 1
+      send({ _tag: "Ask", paths })
+      until(() => Atomics.load(cells, Cell.answered) >= asked)
+      return paths.map((_, index) => verdicts[index] === 1)
+    },
+    rest: () => chunk
+  }
+}
+
+let hand: Hand
+// One for all tasks: what it asks the system first stays the same, and its buffer is no garbage.
+const engine = make({
+  calls: NodeFs,
+  breathe: () => hand.breathe(),
+  cancelled: () => hand.cancelled(),
+  emit: (entry) => hand.emit(entry),
+  pause: (milliseconds) => hand.pause(milliseconds),
+  now: () => process.hrtime.bigint(),
+  wallClock: () => Date.now(),
+  wake: (queue) => send({ _tag: "Sync", queue })
+})
+
+const perform = (task: Task): TaskResult => {
+  switch (task._tag) {
+    case "Scan":
+      return engine.scan(task.root, task)
+    case "Usage":
+      return {
+        usages: engine
+          .usages(task.roots)
+          .map((usage) => (usage instanceof TreeError ? failureOf(usage) : usage))
+      }
+    case "Remove":
+      return engine.remove(task.root, task)
+    case "Copy":
+      return engine.copy(task.root, task.target, { live: task.live, omits: task.asks ? hand.ask : null })
+    case "Digest":
+      return engine.digestTree(task.root, task.order)
+  }
+}
+
+const failureOf = ({ code, operation, path }: TreeError): Failure => ({ operation, path, code })
+
+const answer = (request: Request): Response => {
+  hand = take(request)
   try {
-    switch (task._tag) {
-      case "Scan": {
-        const result = engine.scan(task.root, task)
-        flush()
-        return { _tag: "Done", result }
-      }
-      case "Usage":
-        return { _tag: "Done", result: engine.usage(task.root) }
-      case "Remove":
-        return { _tag: "Done", result: engine.remove(task.root, task) }
-      case "Copy": {
-        const { live } = task
-        const omits = task.asks ? ask : null
-        return { _tag: "Done", result: engine.copy(task.root, task.target, { live, omits }) }
-      }
-      case "Digest":
-        return { _tag: "Done", result: engine.digestTree(task.root, task.order) }
-      case "Sync":
-        return { _tag: "Done", result: engine.sync(task.root, task.part, task.parts) }
-    }
+    const result = perform(request.task)
+    return { _tag: "Done", result, entries: hand.rest() }
   } catch (cause) {
     if (cause instanceof Cancelled) return { _tag: "Cancelled" }
-    if (cause instanceof TreeError) {
-      return { _tag: "Failed", operation: cause.operation, path: cause.path, code: cause.code }
-    }
+    if (cause instanceof TreeError) return { _tag: "Failed", ...failureOf(cause) }
     throw cause
   }
 }
 
-port.on("message", (request: Request) => port.postMessage(perform(request)))
+port.on("message", (request: Request) => send(answer(request)))

@@ -12,6 +12,7 @@ import {
   type Task,
   type TaskResult
 } from "./treeProtocol.ts"
+import * as SyncQueue from "./syncQueue.ts"
 import { monotonic } from "./treeEngine.ts"
 
 /** A task whose thread ended, and what the thread threw. */
@@ -33,6 +34,10 @@ const entryPoint = new URL(
   import.meta.url.endsWith(".ts") ? "./treeWorker.ts" : "./treeWorker.js",
   import.meta.url
 )
+
+// 2 MiB: nearly all that a thread makes is garbage by the next entry. Left alone, it would take 16 MiB before it
+// looks for any.
+const resourceLimits = { maxYoungGenerationSizeMb: 2 }
 
 /** Takes what a task answers. */
 export interface Listener {
@@ -58,6 +63,8 @@ export interface Job {
 interface Queued {
   readonly request: Request
   readonly listener: Listener
+  /** Syncs what the task wrote; made when it asks for that first. */
+  sync?: (() => void) | undefined
   /** Rings while the task still waits. */
   alarm?: NodeJS.Timeout | undefined
 }
@@ -86,7 +93,7 @@ class Thread {
   constructor(idle: (thread: Thread) => void, dead: (thread: Thread, cause: unknown) => void) {
     this.#idle = idle
     // No flags of the host: a loader or an inspector that it was started with is none of ours.
-    this.#worker = new Worker(entryPoint, { execArgv: [], name: "reclaim-trees" })
+    this.#worker = new Worker(entryPoint, { execArgv: [], name: "reclaim-trees", resourceLimits })
     // An idle thread keeps no process alive.
     this.#worker.unref()
     this.#worker.on("message", (response: Response) => this.#receive(response))
@@ -147,7 +154,10 @@ class Thread {
         return queued.listener.onPaused?.()
       case "Ask":
         return this.#answer(queued, response.paths)
+      case "Sync":
+        return (queued.sync ??= SyncQueue.server(response.queue))()
       case "Done":
+        if (response.entries.length > 0) queued.listener.onEntries?.(response.entries)
         this.#end(queued, Effect.succeed(response.result))
         return this.#idle(this)
       case "Failed":

@@ -75,7 +75,8 @@ const scenarios: Record<string, Effect.Effect<unknown, unknown>> = {
       emit: () => undefined,
       pause: () => undefined,
       now: () => 0n,
-      wallClock: () => 0
+      wallClock: () => 0,
+      wake: () => undefined
     }).remove(root, { deadline: null, maxEntries: null })
     return {
       complete,

@@ -1,7 +1,7 @@
 import { FaultPoint, RetentionPolicy, RetentionSettings, VersionReason } from "@reclaim/core"
 import { DatabaseError, Journal, SkillCatalog, SkillPins, Transactions } from "@reclaim/db"
 import { AccessRecords, type CopyRef, type FileError, Trees, VersionStore } from "@reclaim/fs"
-import { Duration, Effect, Equal, Option, Result, Schema } from "effect"
+import { type DateTime, Duration, Effect, Equal, Option, Result, Schema } from "effect"
 import { ServerName } from "../ServerName.ts"
 import { obstacleOf } from "./examination.ts"
 import { versionFacts } from "./facts.ts"
@@ -84,15 +84,29 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
   const settings = yield* RetentionSettings.RetentionSettings
   const trees = yield* Trees.Trees
   const server = yield* ServerName
+  yield* Effect.annotateCurrentSpan({
+    "reclaim.company.id": copy.companyId,
+    "reclaim.version.id": copy.versionId,
+    "reclaim.size": Number(scan.allocatedBytes)
+  })
 
-  const decideAgain = Effect.gen(function* () {
-    const rows = yield* catalog.describe([copy])
-    const companyPins = (yield* pins.facts([copy.companyId])).get(copy.companyId)
-    const lastUse = yield* records.read(copy)
+  /**
+   * The whole decision once more, with what is so now. Two statements about this one copy, and the record of
+   * use meanwhile: the lock is held while they are answered. Ages are as of `now`: a copy only grows older.
+   */
+  const decideAgain = Effect.fnUntraced(function* (now: RetentionPolicy.Now) {
+    const { companyPins, lastUse, rows } = yield* Effect.all(
+      {
+        rows: catalog.describe([copy]),
+        companyPins: pins.factsOf(copy.companyId, copy.versionId, now.database),
+        lastUse: records.read(copy)
+      },
+      { concurrency: "unbounded" }
+    )
     const decision = RetentionPolicy.decide(
       versionFacts({ copy, rows, pins: companyPins, lastUse, proof: Option.some({ _tag: "Same" }) }),
       settings,
-      yield* clocks
+      now
     )
     if (decision._tag === "Retain") {
       return yield* new Abandoned({ because: changed(decision.reasons.map(({ _tag }) => _tag).join(", ")) })
@@ -104,17 +118,20 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
     }
   })
 
-  const tell = (event: "evicted" | "undone" | "set aside") =>
-    journal.append({
-      worker: "skill-versions",
-      event,
-      ...copy,
-      scope: null,
-      allocatedBytes: scan.allocatedBytes,
-      digest: scan.fingerprint,
-      server,
-      detail: null
-    })
+  const tell = (event: "evicted" | "undone" | "set aside", at?: DateTime.Utc) =>
+    journal.append(
+      {
+        worker: "skill-versions",
+        event,
+        ...copy,
+        scope: null,
+        allocatedBytes: scan.allocatedBytes,
+        digest: scan.fingerprint,
+        server,
+        detail: null
+      },
+      at
+    )
 
   /** The copy while it is moved and may still come back. */
   let leaving = Option.none<VersionStore.Evicting>()
@@ -145,7 +162,8 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
     copy.companyId,
     Effect.fnUntraced(function* (tx) {
       yield* beforeFacts
-      yield* decideAgain
+      const now = yield* clocks
+      yield* decideAgain(now)
       yield* afterFacts
       // PostgreSQL cannot fence a rename. What can be done is to rename only while the lock is known to be
       // fresh: a process that slept longer than this asks nobody and moves nothing.
@@ -158,11 +176,11 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
       yield* Effect.gen(function* () {
         yield* moved.recheck
         // Who prepared although the lock was ours (it was lost, or never asked for) shows up here.
-        yield* decideAgain
+        yield* decideAgain(now)
         yield* afterSecondLook
         yield* records.remove(copy)
         yield* afterRecord
-        yield* tell("evicted")
+        yield* tell("evicted", now.database)
         yield* beforeCommit
       }).pipe(Effect.onError(() => takeBack))
       return moved
@@ -235,6 +253,7 @@ export const evict = Effect.fn("SkillVersionRetention.evict")(function* ({
               : Effect.fail(error)
           )
         )
-    })
+    }),
+    Effect.tap(({ _tag }) => Effect.annotateCurrentSpan("reclaim.outcome", _tag))
   )
 }, Effect.uninterruptible)

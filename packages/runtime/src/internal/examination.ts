@@ -6,7 +6,7 @@ import {
   type VersionReason
 } from "@reclaim/core"
 import { type BytePath, type FileError, Trees } from "@reclaim/fs"
-import { Effect, Option, Result } from "effect"
+import { Effect, Option, Result, Stream } from "effect"
 
 /**
  * What comparing a folder with the database gave: the proof for the policy, the same in the words of a
@@ -83,3 +83,27 @@ export const examine = Effect.fnUntraced(function* (
         scan
       } satisfies Examination)
 })
+
+// 4: reading small files is mostly waiting, and the threads that read are few.
+const examinedAtOnce = 4
+
+/**
+ * Examines folders in their order, the next ones while what came out is dealt with. What changes in the
+ * meantime is noticed where all changes since a comparison are.
+ */
+export const examineAll = <A>(
+  items: ReadonlyArray<A>,
+  subject: (item: A) => {
+    readonly path: BytePath.BytePath
+    readonly manifest: Result.Result<Manifest.Manifest, Manifest.UnusableSnapshot> | undefined
+  }
+): Stream.Stream<{ readonly item: A; readonly examination: Examination }, never, Trees.Trees> =>
+  Stream.fromIterable(items).pipe(
+    Stream.mapEffect(
+      (item) => {
+        const { manifest, path } = subject(item)
+        return Effect.map(examine(path, manifest), (examination) => ({ item, examination }))
+      },
+      { concurrency: examinedAtOnce }
+    )
+  )

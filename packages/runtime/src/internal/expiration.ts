@@ -11,7 +11,7 @@ import {
 } from "@reclaim/core"
 import { DatabaseError, Holds, Journal, SessionCatalog, Transactions } from "@reclaim/db"
 import { BackupStore, type FileError, Trees } from "@reclaim/fs"
-import { DateTime, Duration, Effect, Exit, Option, Result, Schema, Scope } from "effect"
+import { Array as Arr, DateTime, Duration, Effect, Exit, Option, Result, Schema, Scope } from "effect"
 import type { Services } from "../BackupExpiration.ts"
 import { ServerName } from "../ServerName.ts"
 import { SessionActivity } from "../SessionActivity.ts"
@@ -147,8 +147,8 @@ export const runsOf = (
 /** What folders occupy. One that cannot be measured counts as nothing: a figure for people, no proof. */
 export const usageOf = Effect.fnUntraced(function* (folders: ReadonlyArray<{ readonly path: string }>) {
   const trees = yield* Trees.Trees
-  const usages = yield* Effect.forEach(folders, ({ path }) => Effect.option(trees.usage(path)))
-  return usages.reduce((total, usage) => total + (Option.isSome(usage) ? usage.value.allocatedBytes : 0n), 0n)
+  const usages = yield* trees.usages(folders.map(({ path }) => path))
+  return Arr.getSuccesses(usages).reduce((total, { allocatedBytes }) => total + allocatedBytes, 0n)
 })
 
 /** Whose a session is, by its current run. Null where that is not known. */

@@ -1,15 +1,10 @@
 import type { Ids } from "@reclaim/core"
-import { DatabaseError, SkillPins } from "@reclaim/db"
+import { SkillPins } from "@reclaim/db"
 import { type CopyRef, VersionStore } from "@reclaim/fs"
-import { Array as Arr, Effect, Option, Schema } from "effect"
+import { Array as Arr, Effect, Option } from "effect"
+import { canWait } from "./housekeeping.ts"
 import { ensure } from "./restoration.ts"
 import type { DatabaseFailure, Services } from "./services.ts"
-
-const isDatabaseError = Schema.is(DatabaseError.DatabaseError)
-
-/** Whether the next sweep may do better, so that this one need not end for it. */
-export const canWait = (error: unknown): error is DatabaseError.DatabaseError =>
-  isDatabaseError(error) && (DatabaseError.isPassing(error) || error.reason._tag === "DiskFull")
 
 /**
  * Restores copies that active runs pin and that are missing: a process that was killed between the rename

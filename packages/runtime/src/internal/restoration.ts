@@ -41,6 +41,8 @@ export interface Options {
   readonly verify: Verify
   /** Whether copies that had to be restored are told in the journal as healed. */
   readonly healing: boolean
+  /** What a repair waits for the exclusive lock, instead of 5 s. */
+  readonly patience?: Duration.Duration
 }
 
 interface Wanted {
@@ -275,7 +277,7 @@ const attemptSome = Effect.fnUntraced(function* (
   for (const { copy, found } of plans) {
     if (found._tag !== "Replace") continue
     // A company that was busy for all of the patience is not waited for once more per copy.
-    const patience = busy ? Duration.zero : repairPatience
+    const patience = busy ? Duration.zero : (options.patience ?? repairPatience)
     const settled = yield* (
       transactions
         // Uninterruptible: between setting aside and publishing there is no copy.

@@ -1,8 +1,8 @@
 import { FaultPoint, type Ids, RetentionPolicy, RetentionSettings } from "@reclaim/core"
 import { AccessRecords, type BytePath, FileError, VersionStore } from "@reclaim/fs"
-import { Array as Arr, DateTime, Duration, Effect, Option, Schema } from "effect"
+import { Array as Arr, DateTime, Duration, Effect, Option, Schema, Stream } from "effect"
 import { evict } from "./eviction.ts"
-import { examine } from "./examination.ts"
+import { type Examination, examineAll } from "./examination.ts"
 import { clocks, judge, type Judged, type ManifestOf, manifestsOf, reasonOf } from "./judgement.ts"
 import { comparable, type Found, type LeftoverEntry, look, plan, settle, vanished } from "./settlement.ts"
 import type { DatabaseFailure, Services } from "./services.ts"
@@ -80,11 +80,10 @@ const keep = Effect.fnUntraced(function* (batch: Batch, { copy, facts, reasons }
 /** A copy that nothing keeps but, perhaps, its contents. */
 const consider = Effect.fnUntraced(function* (
   batch: Batch,
-  { copy, entry, revision }: Judged,
-  manifestOf: ManifestOf
+  { copy, revision }: Judged,
+  examination: Examination
 ) {
   if (batch.busy.has(copy.companyId)) return skip(batch, { _tag: "CompanyBusy" })
-  const examination = yield* examine(entry.path, manifestOf(copy))
   const reason = reasonOf(examination)
   if (reason !== undefined) {
     // Another server evicted it, or somebody writes in it: no reason of the copy's own.
@@ -194,7 +193,9 @@ export const sweepEntries = Effect.fnUntraced(function* (
   for (const each of judged) if (each.reasons.length > 0) yield* keep(batch, each)
   // Leftovers first: one that is judged beside its copy must not find the copy gone.
   for (const leftover of leftovers) yield* attempt(batch, putRight(batch, leftover, manifestOf))
-  for (const candidate of candidates) yield* consider(batch, candidate, manifestOf)
+  yield* examineAll(candidates, ({ copy, entry }) => ({ path: entry.path, manifest: manifestOf(copy) })).pipe(
+    Stream.runForEach(({ examination, item }) => consider(batch, item, examination))
+  )
   for (const entry of entries) {
     if (entry._tag === "Obstacle") skip(batch, entry.reason)
     else if (entry._tag === "Orphan" && wet) yield* attempt(batch, removeOrphan(batch, entry))

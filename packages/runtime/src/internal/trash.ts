@@ -33,7 +33,8 @@ export const deleteTrash = Effect.fnUntraced(function* (
   let reclaimedBytes = 0n
   let left = 0
   let stuck = 0
-  let pending = folders
+  // Taken from the end, so that a slice costs no more for what it does not come to.
+  const pending = folders.toReversed()
 
   const report = (count: number, failures: Trees.Removal["failures"]) => {
     left += count
@@ -47,9 +48,7 @@ export const deleteTrash = Effect.fnUntraced(function* (
     const unfinished: Array<BytePath.BytePath> = []
     const end = clock.monotonicTimeNanosUnsafe() + Duration.toNanosUnsafe(slice)
     const remove = Effect.fnUntraced(
-      function* (folder: BytePath.BytePath) {
-        const remaining = end - clock.monotonicTimeNanosUnsafe()
-        if (remaining <= 0n) return unfinished.push(folder)
+      function* (folder: BytePath.BytePath, remaining: bigint) {
         const removal = yield* store.removeTrash(folder, { deadline: Duration.nanos(remaining) })
         reclaimedBytes += removal.reclaimedBytes
         // What could not go is counted when the rest has gone: in the slice that reaches the end.
@@ -62,8 +61,19 @@ export const deleteTrash = Effect.fnUntraced(function* (
       },
       Effect.catchTag("FileError", ({ code, path }) => report(1, [{ code, path }]))
     )
-    yield* Effect.forEach(pending, remove, { concurrency, discard: true })
-    pending = unfinished
+    const removeOneByOne = Effect.gen(function* () {
+      for (;;) {
+        const remaining = end - clock.monotonicTimeNanosUnsafe()
+        const folder = remaining > 0n ? pending.pop() : undefined
+        if (folder === undefined) return
+        yield* remove(folder, remaining)
+      }
+    })
+    yield* Effect.all(
+      Array.from({ length: concurrency }, () => removeOneByOne),
+      { concurrency, discard: true }
+    )
+    pending.push(...unfinished)
   })
 
   while (pending.length > 0) {

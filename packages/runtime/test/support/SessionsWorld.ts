@@ -237,8 +237,8 @@ export const sweepOnce = Effect.fnUntraced(function* (options?: BackupExpiration
 /** The reasons, by their tags, that a diagnosis gives for a scope. */
 export const reasons = Effect.fnUntraced(function* (session: { readonly scope: Ids.ScopeId }) {
   const expiration = yield* BackupExpiration.BackupExpiration
-  const [diagnosis] = yield* Stream.runCollect(expiration.diagnose({ scope: session.scope }))
-  return diagnosis?.reasons
+  const diagnoses = yield* Stream.runCollect(expiration.diagnose({ scope: session.scope }))
+  return diagnoses.find((diagnosis) => diagnosis._tag === "Backup")?.reasons
 })
 
 /** What the journal tells of a scope, oldest first. */

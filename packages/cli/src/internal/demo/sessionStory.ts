@@ -63,12 +63,13 @@ const showDiagnoses = Effect.fnUntraced(function* (
 ) {
   const printer = yield* Printer
   const diagnoses = yield* currentDiagnoses
-  for (const diagnosis of diagnoses) yield* printer.document(Output.Backup, Backups.toBackup(diagnosis))
+  const backups = diagnoses.filter((diagnosis) => diagnosis._tag === "Backup")
+  for (const diagnosis of backups) yield* printer.document(Output.Backup, Backups.toBackup(diagnosis))
   const summary = diagnoses.reduce(Backups.addDiagnosis, Backups.emptyDiagnosis)
   yield* printer.document(Output.BackupSummary, summary)
   yield* printer.table(reasonColumns, reasonRows(summary.retained))
   yield* printer.lines("")
-  const byScope = new Map(diagnoses.map((diagnosis) => [diagnosis.scope, diagnosis]))
+  const byScope = new Map(backups.map((diagnosis) => [diagnosis.scope, diagnosis]))
   const rows = yield* Effect.forEach(sessions, ({ scope, sketch }) =>
     Effect.gen(function* () {
       const diagnosis = byScope.get(scope)
@@ -119,6 +120,7 @@ const restoreOne = Effect.fnUntraced(function* (session: Sessions.DemoSession) {
 
 /** What telling it can fail with. */
 export type Failed =
+  | BackupExpiration.DiagnosisError
   | BackupExpiration.ExpirationError
   | BackupStore.RefusedTarget
   | BackupStore.RestoreFailed
