@@ -48,7 +48,7 @@ export const versions = [
     file: "core/Leftover",
     find: "Duration.max(grace, stagingAge)",
     replace: "Duration.min(grace, stagingAge)",
-    tests: ["runtime/Leftovers"]
+    tests: ["core/Leftover"]
   },
   {
     promise: "S-02",
@@ -63,7 +63,7 @@ export const versions = [
     name: "a failed staging folder is left under its name",
     file: "fs/VersionStore",
     find: "(published ? Effect.void : discard(staged))",
-    replace: "(published ? discard(staged) : Effect.void)",
+    replace: "Effect.void",
     tests: ["fs/VersionStore"]
   },
   {
@@ -115,11 +115,19 @@ export const versions = [
     tests: ["runtime/Cache"]
   },
   {
-    promise: "S-05",
-    name: "one bad version loses the others",
+    promise: "S-01",
+    name: "a version that is not what its manifest says loses the others",
     file: "runtime/internal/restoration",
     find: "WrongContents: unrecoverable(wanted.copy),",
     replace: "",
+    tests: ["runtime/Cache"]
+  },
+  {
+    promise: "S-05",
+    name: "a version that cannot be prepared loses the others",
+    file: "runtime/internal/restoration",
+    find: 'return missing(copy, { _tag: "Unexpected", what: info.value.kind, path })',
+    replace: "return yield* Effect.die(info.value.kind)",
     tests: ["runtime/Cache"]
   },
   {

@@ -319,51 +319,55 @@ layer(Fixture.layer, { timeout: 60_000 })("serve", (it) => {
     }).pipe(Effect.scoped)
   )
 
-  it.effect("[O-05] says in one line why it cannot begin", () =>
-    Effect.gen(function* () {
-      const { run } = yield* Fixture.Fixture
-      const files = yield* FileSystem.FileSystem
-      const folder = yield* files.makeTempDirectoryScoped()
-      yield* files.writeFileString(`${folder}/empty`, "\n")
-      const running = yield* host()
-      const { port } = new URL(running.url)
-      for (const [args, env, code, message] of [
-        [
-          ["--host", "0.0.0.0"],
-          {},
-          2,
-          /0\.0\.0\.0 needs a token: use --token-file FILE or set RECLAIM_TOKEN/
-        ],
-        [["--host", "::"], {}, 2, /:: needs a token/],
-        [["--host", "example.org"], {}, 2, /an IP address, or localhost/],
-        [["--port", "65536"], {}, 2, /a whole number from 0 to 65535/],
-        [
-          ["--port", port],
-          {},
-          1,
-          new RegExp(`cannot listen on http://127\\.0\\.0\\.1:${port}: the port is in use`)
-        ],
-        [
-          ["--host", "192.0.2.1", "--port", "0"],
-          { RECLAIM_TOKEN: "x" },
-          1,
-          /this machine has no such address/
-        ],
-        [["--token-file", `${folder}/none`], {}, 2, /the token file cannot be read \(NotFound\)/],
-        [["--token-file", `${folder}/empty`], {}, 2, /the token file must hold one word/],
-        [[], { RECLAIM_TOKEN: "two words" }, 2, /RECLAIM_TOKEN must be one word/],
-        [[], { OTEL_EXPORTER_OTLP_PROTOCOL: "grpc" }, 2, /"http\/protobuf" \| "http\/json".*/],
-        [[], { OTEL_EXPORTER_OTLP_ENDPOINT: "not a url" }, 2, /URL/],
-        [[], { PAPERCLIP_SKILL_VERSION_RETENTION_KEEP: "-1" }, 2, /PAPERCLIP_SKILL_VERSION_RETENTION_KEEP/],
-        [[], { DATABASE_URL: "" }, 2, /no database given/]
-      ] as const) {
-        const refused = yield* run(["serve", ...args], env)
-        expect(refused.code, refused.stderr).toBe(code)
-        expect(refused.stderr).toMatch(message)
-        expect(refused.stderr.split("\n")).toHaveLength(2)
-        expect(refused.stdout).toBe("")
-      }
-    }).pipe(Effect.scoped)
+  it.effect(
+    "[O-05] says in one line why it cannot begin",
+    () =>
+      Effect.gen(function* () {
+        const { run } = yield* Fixture.Fixture
+        const files = yield* FileSystem.FileSystem
+        const folder = yield* files.makeTempDirectoryScoped()
+        yield* files.writeFileString(`${folder}/empty`, "\n")
+        const running = yield* host()
+        const { port } = new URL(running.url)
+        for (const [args, env, code, message] of [
+          [
+            ["--host", "0.0.0.0"],
+            {},
+            2,
+            /0\.0\.0\.0 needs a token: use --token-file FILE or set RECLAIM_TOKEN/
+          ],
+          [["--host", "::"], {}, 2, /:: needs a token/],
+          [["--host", "example.org"], {}, 2, /an IP address, or localhost/],
+          [["--port", "65536"], {}, 2, /a whole number from 0 to 65535/],
+          [
+            ["--port", port],
+            {},
+            1,
+            new RegExp(`cannot listen on http://127\\.0\\.0\\.1:${port}: the port is in use`)
+          ],
+          [
+            ["--host", "192.0.2.1", "--port", "0"],
+            { RECLAIM_TOKEN: "x" },
+            1,
+            /this machine has no such address/
+          ],
+          [["--token-file", `${folder}/none`], {}, 2, /the token file cannot be read \(NotFound\)/],
+          [["--token-file", `${folder}/empty`], {}, 2, /the token file must hold one word/],
+          [[], { RECLAIM_TOKEN: "two words" }, 2, /RECLAIM_TOKEN must be one word/],
+          [[], { OTEL_EXPORTER_OTLP_PROTOCOL: "grpc" }, 2, /"http\/protobuf" \| "http\/json".*/],
+          [[], { OTEL_EXPORTER_OTLP_ENDPOINT: "not a url" }, 2, /URL/],
+          [[], { PAPERCLIP_SKILL_VERSION_RETENTION_KEEP: "-1" }, 2, /PAPERCLIP_SKILL_VERSION_RETENTION_KEEP/],
+          [[], { DATABASE_URL: "" }, 2, /no database given/]
+        ] as const) {
+          const refused = yield* run(["serve", ...args], env)
+          expect(refused.code, refused.stderr).toBe(code)
+          expect(refused.stderr).toMatch(message)
+          expect(refused.stderr.split("\n")).toHaveLength(2)
+          expect(refused.stdout).toBe("")
+        }
+      }).pipe(Effect.scoped),
+    // It starts more than a dozen processes.
+    180_000
   )
 
   it.effect("[O-05] a client that sends nothing does not keep it from ending", () =>
@@ -381,8 +385,9 @@ layer(Fixture.layer, { timeout: 60_000 })("serve", (it) => {
       yield* silent("")
       // This one is answered, and owes the rest of what it announced.
       yield* silent("POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
-      yield* running.kill("SIGTERM")
-      expect(yield* running.exitCode).toBe(0)
+      yield* running.signal("SIGTERM")
+      const code = yield* TestClock.withLive(Effect.timeoutOption(running.exitCode, "15 seconds"))
+      expect(code).toEqual(Option.some(0))
     }).pipe(Effect.scoped)
   )
 

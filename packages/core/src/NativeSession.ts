@@ -290,6 +290,70 @@ export const issueIdsOf = (
 }
 
 /**
+ * Sorts the rows of many sessions, so that drawing each of them does not go through the rows of all: the answer
+ * gives the rows that may concern a session, from which `fromRows` draws the same as from all.
+ *
+ * @category queries
+ * @since 0.1.0
+ */
+export const bySession = (rows: SessionRows): ((state: Option.Option<ControlPlaneState>) => SessionRows) => {
+  const finalizationsOf = groupBy(rows.finalizations, ({ runId }) => runId)
+  const issuesById = groupBy(rows.issues, ({ id }) => id)
+  const runsById = groupBy(rows.runs, ({ id }) => id)
+  const runsBySession = groupBy(rows.runs, ({ nativeSessionId }) =>
+    nativeSessionId === null ? null : canonicalSessionId(nativeSessionId)
+  )
+  const retriesOf = groupBy(rows.runs, ({ retryOfRunId }) => retryOfRunId)
+  const tasksBySession = groupBy(rows.taskSessions, ({ sessionParams }) =>
+    Option.getOrNull(
+      Option.map(Schema.decodeUnknownOption(Parameters)(sessionParams), ({ sessionId }) =>
+        canonicalSessionId(sessionId)
+      )
+    )
+  )
+  const place = new Map(rows.runs.map((run, index) => [run, index]))
+  const issuesOfRun = new Map(rows.runs.map((run) => [run, issuesOf(run, finalizationsOf(run.id)).issueIds]))
+  const runsByIssue = new Map<IssueId, Array<RunRow>>()
+  for (const [run, issueIds] of issuesOfRun) {
+    for (const id of issueIds) {
+      const others = runsByIssue.get(id)
+      if (others === undefined) runsByIssue.set(id, [run])
+      else others.push(run)
+    }
+  }
+
+  return (state) => {
+    if (Option.isNone(state)) {
+      return { runs: [], finalizations: [], issues: [], leases: rows.leases, taskSessions: [] }
+    }
+    const sessionId = canonicalSessionId(state.value.sessionId)
+    const taskSessions = tasksBySession(sessionId)
+    const own = new Set([
+      ...runsBySession(sessionId),
+      ...state.value.runIds.flatMap(runsById),
+      ...taskSessions.flatMap(({ lastRunId }) => (lastRunId === null ? [] : runsById(lastRunId)))
+    ])
+    const issueIds = new Set([...own].flatMap((run) => [...(issuesOfRun.get(run) ?? [])]))
+    const related = new Set([
+      ...own,
+      // Of a run that was not found, retries may have been.
+      ...state.value.runIds.flatMap(retriesOf),
+      ...taskSessions.flatMap(({ lastRunId }) => (lastRunId === null ? [] : retriesOf(lastRunId))),
+      ...[...own].flatMap(({ id }) => retriesOf(id)),
+      ...[...issueIds].flatMap((id) => runsByIssue.get(id) ?? [])
+    ])
+    const runs = [...related].toSorted((left, right) => (place.get(left) ?? 0) - (place.get(right) ?? 0))
+    return {
+      runs,
+      finalizations: [...new Set(runs.map(({ id }) => id))].flatMap(finalizationsOf),
+      issues: [...issueIds].flatMap(issuesById),
+      leases: rows.leases,
+      taskSessions
+    }
+  }
+}
+
+/**
  * Draws a session out of the rows. Without a state the runs are not known, and only the leases that mention
  * the scope are found.
  *

@@ -72,6 +72,13 @@ describe("Leftover", () => {
     })
   }
 
+  it("[S-02] a staging folder may be claimed at the longer of the grace and an hour", () => {
+    assert.deepStrictEqual(
+      [0, 1, 60, 300].map((minutes) => Duration.toMinutes(Leftover.stagingLimit(Duration.minutes(minutes)))),
+      [60, 60, 60, 300]
+    )
+  })
+
   it("[C-09] never deletes what is not trash, and never loses what is not proven", () => {
     for (const [kind, age, nameTaken, contents] of table(hour)) {
       const action = name(

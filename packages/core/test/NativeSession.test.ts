@@ -281,6 +281,51 @@ describe("NativeSession", () => {
     { arbitrary: { runs: 300 } }
   )
 
+  it("[B-06] of the rows that may concern a session are runs by every name, found or not, and their retries", () => {
+    const nowhere = { nativeSessionId: null, nativeIssueId: null, contextSnapshot: null }
+    const retry = (n: number, of: number) =>
+      run(n, { ...nowhere, status: "queued", finishedAt: null, retryOfRunId: runId(of) })
+    const known = state(runId(2), runId(8))
+    const all = {
+      ...rows,
+      runs: [
+        run(1),
+        run(2, nowhere),
+        run(3),
+        run(5, nowhere),
+        retry(20, 1),
+        retry(21, 8),
+        retry(22, 9),
+        retry(24, 3),
+        retry(23, 7)
+      ],
+      taskSessions: [taskSession(1, { lastRunId: runId(5) }), taskSession(2, { lastRunId: runId(9) })]
+    }
+    const concerning = NativeSession.bySession(all)(known)
+    assert.deepStrictEqual(concerning.runs, all.runs.slice(0, -1))
+    assert.deepStrictEqual(
+      NativeSession.fromRows(scopeId(1), known, concerning, now),
+      NativeSession.fromRows(scopeId(1), known, all, now)
+    )
+  })
+
+  it.prop(
+    "[B-06] the rows that may concern a session tell the same of it as the rows of all",
+    { given: anyCase, others: Arbitrary.array(anyCase, { maxLength: 4 }) },
+    ({ given, others }) => {
+      const all = others.reduce((rows, { facts }) => withRows(rows, facts.rows), given.facts).rows
+      const rowsOf = NativeSession.bySession(all)
+      for (const { facts } of [given, ...others]) {
+        const known =
+          facts.controlPlane._tag === "Known" ? Option.some(facts.controlPlane.state) : Option.none()
+        const draw = (rows: NativeSession.SessionRows) =>
+          NativeSession.fromRows(facts.scope, known, rows, now)
+        assert.deepStrictEqual(draw(rowsOf(known)), draw(all))
+      }
+    },
+    { arbitrary: { runs: 300 } }
+  )
+
   it("[B-06] knows nothing but the leases of a session without a state", () => {
     const { facts } = week
     const found = NativeSession.fromRows(

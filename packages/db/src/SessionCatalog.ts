@@ -335,7 +335,9 @@ export const layer: Layer.Layer<
         "heartbeat_runs",
         sql<object>`
           with relevant as materialized (
-            select r.*, ${own} as own from heartbeat_runs r
+            select r.id, r.company_id, r.agent_id, r.status, r.runtime_mode, r.native_session_id,
+              r.native_issue_id, r.context_snapshot, r.retry_of_run_id, r.finished_at, ${own} as own
+            from heartbeat_runs r
             where ${own} or r.finished_at is null
               or coalesce(r.status::text, '') not in ${sql.in(NativeSession.terminalStatuses)}
           ), worked as materialized (
@@ -371,14 +373,12 @@ export const layer: Layer.Layer<
      * or holds one only when it is longer than the shortest of them, so that no lease is searched for all names.
      */
     const readLeases = (names: ReadonlyArray<string>) => {
-      const [others, plain] = Arr.partition(names, (name) =>
-        isPlain(name) ? Result.succeed(name.toLowerCase()) : Result.fail(name)
-      )
-      const shortest = (some: ReadonlyArray<string>) => Math.min(longestWord, ...some.map(({ length }) => length))
+      const plain = names.filter(isPlain).map((name) => name.toLowerCase())
+      const others = names.filter((name) => !isPlain(name))
+      const shortest = (some: ReadonlyArray<string>) =>
+        Math.min(longestWord, ...some.map(({ length }) => length))
       const least = shortest(plain)
-      const [undivided] = Arr.partition(plain, (name) =>
-        name.includes("-") ? Result.succeed(name) : Result.fail(name)
-      )
+      const leastUndivided = shortest(plain.filter((name) => !name.includes("-")))
       return read(
         LeaseRow,
         "environment_leases",
@@ -387,7 +387,7 @@ export const layer: Layer.Layer<
           where exists (select from regexp_matches(lower(l.metadata::text), ${`[0-9a-f-]{${least},}`}, 'g') m (words)
                         where m.words[1] in (select unnest(${plain}::text[]))
                            or length(m.words[1]) > case when strpos(m.words[1], '-') > 0 then ${least}::int
-                                                        else ${shortest(undivided)}::int end
+                                                        else ${leastUndivided}::int end
                              and exists (select from unnest(${plain}::text[]) p where strpos(m.words[1], p) > 0))
              or exists (select from unnest(${others.map(inJson)}::text[], ${others.map((name) => JSON.stringify(name).slice(1, -1))}::text[]) n (folded, name)
                         where strpos(lower(l.metadata::text), n.folded) > 0

@@ -19,30 +19,26 @@ const json: Arbitrary.Arbitrary<unknown> = Arbitrary.map(Arbitrary.schema(Schema
   JSON.parse(JSON.stringify(value).replace(/\\u(?:0000|d[89a-f][0-9a-f]{2})/gi, ""))
 )
 
+/** What each field of an entry can hold, besides any JSON at all. */
+const fields: Record<string, ReadonlyArray<unknown>> = {
+  path: ["a", "A", "a/b", "a/../../x", "/etc/passwd", "..", "", "a\nb", "C:\\x", "x".repeat(5000), null, 7],
+  content: ["", "text", "####", "YQ", "YQ==", "_-8=", "Y Q=", null, 7, {}],
+  encoding: ["base64", "utf8", "rot13", null, undefined, 7],
+  executable: [true, false, "yes", null, undefined]
+}
+
+/** An entry that is good but for a field or two. */
 const entry: Arbitrary.Arbitrary<unknown> = Arbitrary.map(
   Arbitrary.all({
-    path: union<unknown>(
-      json,
-      oneOf([
-        "a",
-        "A",
-        "a/b",
-        "a/../../x",
-        "/etc/passwd",
-        "..",
-        "",
-        "a\nb",
-        "C:\\x",
-        "x".repeat(5000),
-        null,
-        7
-      ])
-    ),
-    content: union<unknown>(json, oneOf(["", "text", "####", "YQ", "YQ==", "_-8=", "Y Q=", null, 7, {}])),
-    encoding: union<unknown>(json, oneOf(["base64", "utf8", "rot13", null, undefined, 7])),
-    executable: union<unknown>(json, oneOf([true, false, "yes", null, undefined]))
+    name: int(1, 5),
+    spoiled: Arbitrary.array(
+      Arbitrary.flatMap(oneOf(Object.entries(fields)), ([field, values]) =>
+        Arbitrary.map(union<unknown>(json, oneOf(values), oneOf(values)), (value) => [field, value] as const)
+      ),
+      { maxLength: 2 }
+    )
   }),
-  (fields) => fields
+  ({ name, spoiled }) => ({ path: `f${name}`, content: "text", ...Object.fromEntries(spoiled) })
 )
 
 const inventory = union<unknown>(

@@ -789,6 +789,23 @@ describe("VersionStore restorations", () => {
     )
   )
 
+  it.effect("[S-02] notices before its copy is whole that its staging was claimed after the last file", () =>
+    test(
+      Effect.fnUntraced(function* (_instance, skill) {
+        const store = yield* VersionStore
+        const claim = Effect.sync(() => {
+          for (const name of Fs.readdirSync(skill))
+            Fs.renameSync(`${skill}/${name}`, `${skill}/.trash-${token()}`)
+        })
+        const single = manifestOf({ "SKILL.md": "skill" })
+        const error = yield* Effect.scoped(
+          store.stage(copy(), single.manifest, Stream.fromIterable(single.contents))
+        ).pipe(atPoint("restore.afterFile", claim), Effect.flip)
+        assert.strictEqual(error._tag, "StagingLost")
+      })
+    )
+  )
+
   it.effect("[S-22] stages though the empty skill folder is removed just then", () =>
     test(
       Effect.fnUntraced(function* (instance) {

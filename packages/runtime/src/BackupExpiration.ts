@@ -157,6 +157,7 @@ const maxExpired = 50
 
 interface Checked {
   readonly inspected: Expiration.Inspected
+  readonly found: SessionCatalog.Found
   readonly reasons: ReadonlyArray<BackupReason.BackupReason>
   readonly runs: BackupLeftover.ScopeFacts["runs"]
   readonly held: boolean
@@ -174,16 +175,19 @@ const check = Effect.fnUntraced(function* (scopes: ReadonlyArray<Ids.ScopeId>) {
   const now = yield* clocks
   const found = yield* catalog.load(inspected.map(({ ref }) => ref))
   const held = yield* holds.scopes(scopes)
+  const foundOf = Expiration.bySession(found)
   const checked = yield* Effect.forEach(inspected, (each) =>
     Effect.gen(function* () {
       const hold = Option.fromUndefinedOr(held.get(each.ref.scope))
+      const its = foundOf(each)
       return {
         inspected: each,
-        session: Expiration.sessionOf(each, found, now),
-        companyId: Expiration.ownerOf(each, found),
+        found: its,
+        session: Expiration.sessionOf(each, its, now),
+        companyId: Expiration.ownerOf(each, its),
         held: Option.isSome(hold),
-        runs: Expiration.runsOf(each, found, now),
-        reasons: yield* Expiration.reasonsOf(each, Expiration.backupsOf(each.disk), found, hold, now)
+        runs: Expiration.runsOf(each, its, now),
+        reasons: yield* Expiration.reasonsOf(each, Expiration.backupsOf(each.disk), its, hold, now)
       } satisfies Checked
     })
   )
@@ -199,7 +203,7 @@ const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | 
   const skip = (tags: ReadonlyArray<{ readonly _tag: string }>) => {
     for (const tag of new Set(tags.map(({ _tag }) => _tag))) skipped[tag] = (skipped[tag] ?? 0) + 1
   }
-  const { checked, found, now } = yield* check(
+  const { checked, now } = yield* check(
     entries.flatMap((entry) => (entry._tag === "Scope" ? [entry.scope] : []))
   )
   const checkedOf = new Map(checked.map((each) => [each.inspected.ref.scope, each]))
@@ -233,7 +237,14 @@ const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | 
     return settled
   })
 
-  const consider = Effect.fnUntraced(function* ({ companyId, held, inspected, reasons, runs }: Checked) {
+  const consider = Effect.fnUntraced(function* ({
+    companyId,
+    found,
+    held,
+    inspected,
+    reasons,
+    runs
+  }: Checked) {
     const { scope } = inspected.ref
     const { expired: left, pending, retiring } = inspected.disk
     if (!dryRun && left.length + pending.length + retiring.length > 0) {

@@ -43,7 +43,7 @@ import { heal } from "./internal/healing.ts"
 import { orLater, pruneJournal } from "./internal/housekeeping.ts"
 import * as Metrics from "./internal/metrics.ts"
 import { type Services, services } from "./internal/services.ts"
-import { clocks, judge, type Judged, manifestsOf, reasonOf } from "./internal/judgement.ts"
+import { judge, type Judged, manifestsOf, reasonOf } from "./internal/judgement.ts"
 import { isConsidered, sweepEntries } from "./internal/sweepBatch.ts"
 import { UnknownCompany } from "./SkillVersionCache.ts"
 
@@ -268,8 +268,9 @@ const sweepWith = Effect.fnUntraced(function* (options: SweepOptions) {
 
 const diagnoseEntries = Effect.fnUntraced(function* (entries: ReadonlyArray<VersionStore.StoreEntry>) {
   const trees = yield* Trees.Trees
-  const now = yield* clocks
-  const judged = new Map((yield* judge(entries, now)).map((each) => [each.entry.position, each]))
+  const found = yield* judge(entries)
+  const { now } = found
+  const judged = new Map(found.judged.map((each) => [each.entry.position, each]))
   const manifestOf = yield* manifestsOf(
     [...judged.values()].filter(({ reasons }) => reasons.length === 0).map(({ copy }) => copy)
   )

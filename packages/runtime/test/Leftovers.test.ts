@@ -342,6 +342,32 @@ layer(World.layer(), { excludeTestServices: true })("settling what crashed proce
         })
     )
 
+    it.effect("[S-22] [S-24] the record of a copy that another server is evicting is not an orphan", () =>
+      Effect.gen(function* () {
+        const { companyId } = yield* Sweeping.idleSkill({ versions: 1 })
+        const report = yield* World.sweepOnce({ companyId }).pipe(
+          Sweeping.during("evict.afterRename", World.elsewhere()(World.sweepOnce({ companyId })))
+        )
+        assert.deepStrictEqual([report.evicted, report.undone, report.skipped], [1, 0, {}])
+      })
+    )
+
+    it.effect("[S-22] a record whose copy came back since it was listed stays", () =>
+      Effect.gen(function* () {
+        const { companyId, copies } = yield* Sweeping.idleSkill({ versions: 1 })
+        const [copy] = copies
+        if (copy === undefined) return yield* Effect.die("no copy")
+        Fs.rmSync(yield* Sweeping.pathOf(copy), { recursive: true })
+        const records = yield* AccessRecords.AccessRecords
+        yield* World.sweepOnce({ companyId }).pipe(
+          // By then the entries are listed, and no lock is taken yet.
+          Sweeping.during("forget.beforeSelections", World.elsewhere()(Sweeping.materialize(copies)))
+        )
+        assert.strictEqual((yield* records.read(copy))._tag, "Recorded")
+        assert.strictEqual((yield* World.sweepOnce({ companyId })).skipped["RecentlyUsed"], 1)
+      })
+    )
+
     it.effect(
       "[S-22] [S-16] what a crash left beside the records goes, whether the skill has copies or not",
       () =>

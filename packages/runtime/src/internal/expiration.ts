@@ -121,6 +121,12 @@ export const reasonsOf = Effect.fnUntraced(function* (
   )
 })
 
+/** Gives each session those of the rows that may concern it. */
+export const bySession = (found: SessionCatalog.Found) => {
+  const rowsOf = NativeSession.bySession(found.rows)
+  return ({ ref }: Inspected): SessionCatalog.Found => ({ ...found, rows: rowsOf(ref.state) })
+}
+
 /** A session as its rows describe it. */
 export const sessionOf = (
   { ref }: Inspected,
@@ -408,7 +414,7 @@ export const conclude = Effect.fnUntraced(function* (
     (retired) => Effect.map(inspect(retired.scope), (inspected) => ({ inspected, retired })),
     { concurrency: inspectConcurrency }
   )
-  const found = yield* catalog.load(looked.map(({ inspected }) => inspected.ref))
+  const foundOf = bySession(yield* catalog.load(looked.map(({ inspected }) => inspected.ref)))
   const held = yield* holds.scopes(all.map(({ scope }) => scope))
   const now = yield* clocks
 
@@ -421,6 +427,7 @@ export const conclude = Effect.fnUntraced(function* (
       return settledByAnother
     }
     if (backupsOf(disk).length > 0) return changed("another backup was written")
+    const found = foundOf(inspected)
     const session = sessionOf(inspected, found, now)
     const appeared = session.runIds.filter((id) => !runIds.includes(id))
     if (appeared.length > 0) return { _tag: "RunAppeared", runIds: appeared } as const

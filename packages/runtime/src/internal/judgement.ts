@@ -1,5 +1,5 @@
 import { RetentionPolicy, RetentionSettings, type Manifest, type VersionReason } from "@reclaim/core"
-import { DatabaseClock, type DatabaseError, SkillCatalog, SkillPins } from "@reclaim/db"
+import { DatabaseClock, type DatabaseError, SkillCatalog, SkillPins, Transactions } from "@reclaim/db"
 import { AccessRecords, type CopyRef, InstanceRoots, type VersionStore } from "@reclaim/fs"
 import { Array as Arr, DateTime, Effect, Option, Result } from "effect"
 import { type Examination, obstacleOf } from "./examination.ts"
@@ -50,17 +50,17 @@ export const clocks: Effect.Effect<
 )
 
 /**
- * Judges the copies among some entries, of any number of companies, in a number of statements that does
- * not depend on how many they are. Reads no contents.
+ * Judges the copies among some entries, of any number of companies, as of the instant that comes with them: in
+ * one transaction and a number of statements that does not depend on how many they are. Reads no contents.
  */
 export const judge = Effect.fnUntraced(function* (
-  entries: ReadonlyArray<VersionStore.StoreEntry>,
-  now: RetentionPolicy.Now
+  entries: ReadonlyArray<VersionStore.StoreEntry>
 ): Effect.fn.Return<
-  ReadonlyArray<Judged>,
+  { readonly now: RetentionPolicy.Now; readonly judged: ReadonlyArray<Judged> },
   DatabaseError.DatabaseError,
   Services | RetentionSettings.RetentionSettings
 > {
+  const transactions = yield* Transactions.Transactions
   const catalog = yield* SkillCatalog.SkillCatalog
   const pins = yield* SkillPins.SkillPins
   const records = yield* AccessRecords.AccessRecords
@@ -69,10 +69,16 @@ export const judge = Effect.fnUntraced(function* (
     entry,
     copy: { companyId: entry.companyId, skillId: entry.skillId, versionId: entry.name.versionId }
   }))
-  if (copies.length === 0) return []
-  const rows = yield* catalog.describe(copies.map(({ copy }) => copy))
-  const companyPins = yield* pins.facts(Arr.dedupe(copies.map(({ copy }) => copy.companyId)))
-  return yield* Effect.forEach(
+  if (copies.length === 0) return { now: yield* clocks, judged: [] }
+  const { companyPins, now, rows } = yield* transactions.join(
+    "judging copies",
+    Effect.all({
+      now: clocks,
+      rows: catalog.describe(copies.map(({ copy }) => copy)),
+      companyPins: pins.facts(Arr.dedupe(copies.map(({ copy }) => copy.companyId)))
+    })
+  )
+  const judged = yield* Effect.forEach(
     copies,
     ({ copy, entry }) =>
       Effect.map(Effect.result(records.read(copy)), (read): Judged => {
@@ -88,6 +94,7 @@ export const judge = Effect.fnUntraced(function* (
       }),
     { concurrency: recordConcurrency }
   )
+  return { now, judged }
 })
 
 const keyOf = ({ companyId, skillId, versionId }: CopyRef.CopyRef) => `${companyId}/${skillId}/${versionId}`

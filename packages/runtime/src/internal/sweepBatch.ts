@@ -1,9 +1,10 @@
 import { FaultPoint, type Ids, RetentionPolicy, RetentionSettings } from "@reclaim/core"
+import { DatabaseError, Transactions } from "@reclaim/db"
 import { AccessRecords, type BytePath, FileError, VersionStore } from "@reclaim/fs"
 import { Array as Arr, DateTime, Duration, Effect, Option, Schema, Stream } from "effect"
 import { evict } from "./eviction.ts"
 import { type Examination, examineAll } from "./examination.ts"
-import { clocks, judge, type Judged, type ManifestOf, manifestsOf, reasonOf } from "./judgement.ts"
+import { judge, type Judged, type ManifestOf, manifestsOf, reasonOf } from "./judgement.ts"
 import { comparable, type Found, type LeftoverEntry, look, plan, settle, vanished } from "./settlement.ts"
 import type { DatabaseFailure, Services } from "./services.ts"
 import { deleteTrash } from "./trash.ts"
@@ -130,13 +131,42 @@ const putRight = Effect.fnUntraced(function* (batch: Batch, found: Found, manife
   if (settlement.because._tag === "CompanyBusy") batch.busy.add(companyId)
 })
 
-/** A record of use without a copy. */
-const removeOrphan = Effect.fnUntraced(function* (batch: Batch, orphan: VersionStore.Orphan) {
+/**
+ * Records of use without a copy. They are removed under the exclusive lock after one more look: since they
+ * were listed the copy may have come back, and the record of a copy that is just leaving is its evictor's.
+ */
+const removeOrphans = Effect.fnUntraced(function* (
+  batch: Batch,
+  companyId: Ids.CompanyId,
+  orphans: ReadonlyArray<VersionStore.Orphan>
+) {
+  const transactions = yield* Transactions.Transactions
   const records = yield* AccessRecords.AccessRecords
+  const store = yield* VersionStore.VersionStore
   const { grace } = yield* RetentionSettings.RetentionSettings
-  const lastUse = RetentionPolicy.effectiveLastUse(orphan.lastUse, batch.now)
-  const usedAt = lastUse._tag === "Recorded" ? DateTime.toEpochMillis(lastUse.at) : modifiedAt(orphan.info)
-  if (isOlder(batch, usedAt, grace)) yield* records.remove(orphan)
+  const old = orphans.filter(({ info, lastUse }) => {
+    const effective = RetentionPolicy.effectiveLastUse(lastUse, batch.now)
+    const usedAt = effective._tag === "Recorded" ? DateTime.toEpochMillis(effective.at) : modifiedAt(info)
+    return isOlder(batch, usedAt, grace)
+  })
+  if (old.length === 0) return
+  const remove = Effect.fnUntraced(function* (orphan: VersionStore.Orphan) {
+    if (Option.isNone(yield* store.inspect(orphan))) yield* records.remove(orphan)
+  })
+  yield* transactions
+    .companyExclusive(companyId, () =>
+      Effect.forEach(old, (orphan) => attempt(batch, remove(orphan)), { discard: true })
+    )
+    .pipe(
+      Effect.catchTags({
+        // They can wait: an old record costs a few bytes.
+        CompanyBusy: () => Effect.void,
+        DatabaseError: (error) =>
+          DatabaseError.isPassing(error)
+            ? Effect.logWarning(`records without a copy are left for later: ${error.message}`)
+            : Effect.fail(error)
+      })
+    )
 })
 
 /** What is left of a skill without copies, and what crashed processes left beside its records. */
@@ -167,18 +197,18 @@ export const sweepEntries = Effect.fnUntraced(function* (
   entries: ReadonlyArray<VersionStore.StoreEntry>,
   options: { readonly dryRun: boolean }
 ): Effect.fn.Return<Swept, DatabaseFailure, Services | RetentionSettings.RetentionSettings> {
+  const { judged, now } = yield* judge(entries)
   const batch: Batch = {
     wet: !options.dryRun,
-    now: yield* clocks,
+    now,
     counts: makeCounts(),
     skipped: {},
     busy: new Set(),
     trash: []
   }
-  const { counts, now, trash, wet } = batch
+  const { counts, trash, wet } = batch
   counts.considered = entries.filter(isConsidered).length
 
-  const judged = yield* judge(entries, now)
   const candidates = judged.filter(({ reasons }) => reasons.length === 0)
   const leftovers = yield* comparable(
     Arr.getSomes(
@@ -198,11 +228,15 @@ export const sweepEntries = Effect.fnUntraced(function* (
   )
   for (const entry of entries) {
     if (entry._tag === "Obstacle") skip(batch, entry.reason)
-    else if (entry._tag === "Orphan" && wet) yield* attempt(batch, removeOrphan(batch, entry))
     else if (entry._tag === "SkillEnd" && wet) yield* attempt(batch, tidySkill(batch, entry))
     else if (entry._tag === "Entry" && entry.name._tag === "Trash") {
       trash.push({ companyId: entry.companyId, path: entry.path })
     }
+  }
+
+  const orphans = wet ? entries.filter((entry) => entry._tag === "Orphan") : []
+  for (const records of Object.values(Arr.groupBy(orphans, ({ companyId }) => companyId))) {
+    yield* removeOrphans(batch, records[0].companyId, records)
   }
 
   const byCompany = wet ? Object.values(Arr.groupBy(trash, ({ companyId }) => companyId)) : []

@@ -61,6 +61,6 @@ layer(Interpreter.layer, { excludeTestServices: true, timeout: "60 seconds" })("
         console.log(`seed ${seed}: ${JSON.stringify(tally)} in ${seconds} s`)
         assert.deepStrictEqual(lacking(tally), [])
       }),
-    { timeout: 600_000 + hours * 3_600_000 }
+    { timeout: 1_200_000 + hours * 3_600_000 }
   )
 })

@@ -24,19 +24,23 @@ interface Server {
   begun: number
 }
 
-const start = (task: unknown, hears: (message: Message) => void) =>
+const start = (task: unknown, hears: (message: Message, child: ChildProcess) => void) =>
   Effect.sync((): Server => {
     const child = fork(new URL("./server.ts", import.meta.url), [JSON.stringify(task)], {
       execArgv: ["--conditions=@reclaim/source"],
       stdio: ["ignore", "inherit", "inherit", "ipc"]
     })
+    // What it told last may come after its end, but not after the end of the channel.
+    const told = new Promise<void>((resolve) => {
+      child.once("disconnect", resolve)
+    })
     const over = new Promise<string>((resolve) => {
       child.once("exit", (code, signal) => resolve(signal ?? `exit ${code}`))
     })
-    const server: Server = { child, exited: Effect.promise(() => over), begun: 0 }
+    const server: Server = { child, exited: Effect.promise(() => told.then(() => over)), begun: 0 }
     child.on("message", (message: Message) => {
       if (message.type === "done") server.begun += 1
-      hears(message)
+      hears(message, child)
     })
     return server
   })
@@ -80,12 +84,15 @@ layer(World.layer(), { excludeTestServices: true, timeout: "60 seconds" })("kill
         const open = yield* SessionsWorld.expirable({ ...closed, issue: { status: "in_progress" } })
 
         /** What runs that are not over were promised. */
-        const promised = new Map<string, ReadonlyArray<string>>()
+        const promised = new Map<
+          string,
+          { readonly child: ChildProcess; readonly versionIds: ReadonlyArray<string> }
+        >()
         const violations: Array<string> = []
         let prepared = 0
-        const hears = (message: Message) => {
+        const hears = (message: Message, child: ChildProcess) => {
           if (message.type === "ready") prepared += 1
-          if (message.type === "ready") promised.set(message.runId, message.versionIds)
+          if (message.type === "ready") promised.set(message.runId, { child, versionIds: message.versionIds })
           else if (message.type === "over") promised.delete(message.runId)
           else if (message.type === "violation") violations.push(message.what)
         }
@@ -109,15 +116,18 @@ layer(World.layer(), { excludeTestServices: true, timeout: "60 seconds" })("kill
             const index = yield* Random.nextIntBetween(0, processes - 1)
             const life = yield* Random.nextIntBetween(1, 12)
             const server = servers[index]!
-            yield* SessionsWorld.eventually(Effect.sync(() => server.begun >= life || violations.length > 0))
-            // Into the operation that has just begun.
-            yield* Effect.sleep(Duration.millis(yield* Random.nextIntBetween(0, 40)))
+            yield* Effect.sleep("5 millis").pipe(
+              Effect.repeat({ until: () => server.begun >= life || violations.length > 0 }),
+              Effect.timeout("60 seconds")
+            )
+            // Somewhere in the operation that has just begun, or the one after it.
+            yield* Effect.sleep(Duration.millis(yield* Random.nextIntBetween(0, 250)))
             yield* kill(server)
             kills += 1
-            // Half of those that died are given up by the host, the others stay.
-            if (yield* Random.nextBoolean) {
-              for (const runId of promised.keys()) {
-                if (yield* Random.nextBoolean) continue
+            // Now and then the host gives up the run that died with its process; else it stays.
+            if ((yield* Random.nextIntBetween(0, 3)) === 0) {
+              for (const [runId, { child }] of promised) {
+                if (child !== server.child) continue
                 promised.delete(runId)
                 yield* sql`update heartbeat_runs set status = 'failed', finished_at = now() where id = ${runId}::uuid`
               }
@@ -140,7 +150,7 @@ layer(World.layer(), { excludeTestServices: true, timeout: "60 seconds" })("kill
         assert.strictEqual(yield* last.exited, "exit 0")
         assert.deepStrictEqual(violations, [])
 
-        for (const [runId, versionIds] of promised) {
+        for (const [runId, { versionIds }] of promised) {
           for (const versionId of versionIds) {
             const index = copies.findIndex((copy) => copy.versionId === versionId)
             assert.isTrue(Fs.existsSync(paths[index]!), `the copy of ${runId} is missing`)

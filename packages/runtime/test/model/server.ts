@@ -78,7 +78,7 @@ const prepare = Effect.fnUntraced(function* ({ agentId, companyId, versions }: T
   if (missing !== undefined) return yield* tell({ type: "violation", what: JSON.stringify(missing) })
   yield* tell({ type: "ready", runId, versionIds: wanted.map(({ versionId }) => versionId) })
   yield* sql`update heartbeat_runs set status = 'running', started_at = now() where id = ${runId}::uuid`
-  for (let look = 0; look < 20; look++) {
+  for (let look = 0; look < 50; look++) {
     for (const answer of answers) {
       if (answer._tag === "Missing") continue
       const version = versions.find(({ versionId }) => versionId === answer.versionId)
@@ -155,6 +155,8 @@ const main = Effect.gen(function* () {
   const work =
     "settleAt" in mode ? Effect.andThen(sweep, expire) : live(task).pipe(Random.withSeed(mode.seed))
   yield* Effect.provide(work, services)
+  // The channel would keep the process alive.
+  process.disconnect?.()
 })
 
 Effect.runFork(main.pipe(Effect.tapCause((cause) => tell({ type: "violation", what: Cause.pretty(cause) }))))

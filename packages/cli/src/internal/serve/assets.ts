@@ -53,7 +53,8 @@ td strong { display: inline-block; } td strong::first-letter { text-transform: u
 @media (max-width: 30rem) {
   th, td { padding-right: .5rem; }
   th code { font-size: .75rem; }
-  dd time { font-size: .9375rem; }
+  dl { column-gap: .5rem; }
+  dd time { font-size: .875rem; }
 }
 .scroll { overflow-x: auto; }
 figure { margin: 0; }
