@@ -226,10 +226,10 @@ const sessionIds = (sessions: ReadonlyArray<SessionRef>): ReadonlyArray<string> 
     )
   )
 
-/** A name that is found as a word: a scope or a UUID. Shorter ones would be in every lease. */
+/** A name that is found as a word: a scope or a UUID. Shorter ones would be in very many words. */
 const isPlain = (name: string): boolean => /^[0-9a-f-]{32,}$/i.test(name)
-// 255: as far as PostgreSQL counts in an expression.
-const longestWord = 255
+// No word is longer.
+const int4Max = 2 ** 31 - 1
 
 /** The only adapter whose task sessions resume native sessions. */
 const adapterType = "paperclip_runner"
@@ -369,29 +369,31 @@ export const layer: Layer.Layer<
 
     /**
      * Leases whose metadata mentions one of the names, anywhere and in any case. Names of hex digits and hyphens,
-     * as scopes and UUIDs are, stand in the longest words of those characters: such a word is one of the names,
-     * or holds one only when it is longer than the shortest of them, so that no lease is searched for all names.
+     * as scopes and UUIDs are, lie within one word of the metadata: one that is a name, which is looked up, or
+     * one that is longer than the shortest name that it may hold. Few are, so that hardly any lease is searched
+     * for all names.
      */
     const readLeases = (names: ReadonlyArray<string>) => {
       const plain = names.filter(isPlain).map((name) => name.toLowerCase())
       const others = names.filter((name) => !isPlain(name))
-      const shortest = (some: ReadonlyArray<string>) =>
-        Math.min(longestWord, ...some.map(({ length }) => length))
+      const shortest = (some: ReadonlyArray<string>) => Math.min(...some.map(({ length }) => length), int4Max)
       const least = shortest(plain)
-      const leastUndivided = shortest(plain.filter((name) => !name.includes("-")))
+      // What has no hyphen holds no name that has one.
+      const undivided = shortest(plain.filter((name) => !name.includes("-")))
       return read(
         LeaseRow,
         "environment_leases",
         sql<object>`
           select ${leaseColumns} from environment_leases l
-          where exists (select from regexp_matches(lower(l.metadata::text), ${`[0-9a-f-]{${least},}`}, 'g') m (words)
-                        where m.words[1] in (select unnest(${plain}::text[]))
-                           or length(m.words[1]) > case when strpos(m.words[1], '-') > 0 then ${least}::int
-                                                        else ${leastUndivided}::int end
-                             and exists (select from unnest(${plain}::text[]) p where strpos(m.words[1], p) > 0))
-             or exists (select from unnest(${others.map(inJson)}::text[], ${others.map((name) => JSON.stringify(name).slice(1, -1))}::text[]) n (folded, name)
-                        where strpos(lower(l.metadata::text), n.folded) > 0
-                           or strpos(l.metadata::text, n.name) > 0)
+          where exists (
+              select from unnest(string_to_array(replace(lower(l.metadata::text), '/', '"'), '"')) w (word)
+              where length(w.word) >= ${least}::int
+                and (w.word in (select unnest(${plain}::text[]))
+                  or length(w.word) > case when strpos(w.word, '-') > 0 then ${undivided}::int + 100 else ${undivided}::int end
+                    and exists (select from unnest(${plain}::text[]) p where strpos(w.word, p) > 0)))
+            or exists (select from unnest(${others.map(inJson)}::text[], ${others.map((name) => JSON.stringify(name).slice(1, -1))}::text[]) n (folded, name)
+                       where strpos(lower(l.metadata::text), n.folded) > 0
+                          or strpos(l.metadata::text, n.name) > 0)
           order by l.id`
       )
     }

@@ -188,6 +188,33 @@ layer(services)("SessionCatalog", (it) => {
     })
   )
 
+  it.effect(
+    "[B-05] finds a lease by what stands inside of a longer word, in a path, in a name or in capitals",
+    () =>
+      Effect.gen(function* () {
+        const its = yield* Make.owner
+        const [one, other] = [yield* Make.session({ owner: its }), yield* Make.session({ owner: its })]
+        const { scope, sessionId } = one
+        const mentions: ReadonlyArray<unknown> = [
+          { scope },
+          { path: `/srv/durable-sessions/${scope}/runner` },
+          [`sha256:${scope}`],
+          `0${scope}0`,
+          `${scope}-${crypto.randomUUID()}`,
+          { [sessionId]: true },
+          { session: sessionId.toUpperCase() },
+          `a-${sessionId}-b`,
+          `${sessionId}${"x".repeat(64)}`
+        ]
+        const leases = yield* Effect.forEach(mentions, (metadata) => Make.lease(its, { metadata }))
+        yield* Make.lease(its, { metadata: [scope.slice(1), sessionId.slice(1), "x".repeat(80)] })
+        const found = yield* load(one, other)
+        expect(drawn(one, found).leases.toSorted()).toEqual(leases.toSorted())
+        expect(found.rows.leases).toHaveLength(leases.length)
+        expect(drawn(other, found).leases).toEqual([])
+      })
+  )
+
   describe("many sessions at once", () => {
     it.effect("[D-08] takes as many statements for forty sessions as for one", () =>
       Effect.gen(function* () {

@@ -1,11 +1,12 @@
 /** What `reclaim skills audit` prints. */
-import { HostSchema } from "@reclaim/db"
+import { type DatabaseError, HostSchema, type SkillCatalog } from "@reclaim/db"
 import { SkillVersionAudit } from "@reclaim/runtime"
 import { Effect, Option, Stream } from "effect"
 import * as Output from "../Output.ts"
 import { Unsuccessful } from "./failure.ts"
 import { makeListing } from "./listing.ts"
 import { Printer } from "./printer.ts"
+import type { OutputClosed } from "./process.ts"
 import { differences, sentence } from "./reasons.ts"
 import type { Column } from "./table.ts"
 import { count } from "./units.ts"
@@ -39,7 +40,13 @@ const totals = ({ audited, found, repaired, unrepaired }: Output.AuditSummary): 
   ].join(", ")
 
 /** Audits a company and prints what is found. Fails when a finding is left unrepaired. */
-export const auditCompany = Effect.fnUntraced(function* (options: SkillVersionAudit.AuditOptions) {
+export const auditCompany = Effect.fnUntraced(function* (
+  options: SkillVersionAudit.AuditOptions
+): Effect.fn.Return<
+  void,
+  DatabaseError.DatabaseError | OutputClosed | SkillVersionAudit.AuditError | Unsuccessful,
+  HostSchema.HostSchema | Printer | SkillCatalog.SkillCatalog | SkillVersionAudit.SkillVersionAudit
+> {
   const printer = yield* Printer
   const host = yield* HostSchema.HostSchema
   const { audit } = yield* SkillVersionAudit.SkillVersionAudit

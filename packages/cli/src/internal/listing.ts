@@ -1,21 +1,30 @@
 /** Lists what lies on disk below the company and the skill that it belongs to. */
 import type { Ids } from "@reclaim/core"
-import { SkillCatalog } from "@reclaim/db"
+import { type DatabaseError, SkillCatalog } from "@reclaim/db"
 import { Effect, Ref } from "effect"
 import { Printer } from "./printer.ts"
+import type { OutputClosed } from "./process.ts"
 import { type Column, row } from "./table.ts"
 
+/** One line, and what it stands below. */
+export interface Listed {
+  readonly companyId: Ids.CompanyId
+  readonly skillId: Ids.SkillId | undefined
+  readonly cells: ReadonlyArray<string> | string
+}
+
+/** Prints a line, after the headings that it needs. */
+export type List = (at: Listed) => Effect.Effect<void, DatabaseError.DatabaseError | OutputClosed>
+
 /** Prints what comes grouped by company and skill, with names where the host has them. */
-export const makeListing = Effect.fnUntraced(function* (columns: ReadonlyArray<Column>) {
+export const makeListing = Effect.fnUntraced(function* (
+  columns: ReadonlyArray<Column>
+): Effect.fn.Return<List, never, Printer | SkillCatalog.SkillCatalog> {
   const printer = yield* Printer
   const catalog = yield* SkillCatalog.SkillCatalog
   const last = yield* Ref.make({ company: "", skill: "" })
   const names = yield* Ref.make<ReadonlyMap<Ids.SkillId, SkillCatalog.SkillName>>(new Map())
-  return Effect.fnUntraced(function* (at: {
-    readonly companyId: Ids.CompanyId
-    readonly skillId: Ids.SkillId | undefined
-    readonly cells: ReadonlyArray<string> | string
-  }) {
+  return Effect.fnUntraced(function* (at: Listed) {
     if (printer.json) return
     const before = yield* Ref.getAndSet(last, { company: at.companyId, skill: at.skillId ?? "" })
     if (before.company !== at.companyId) {

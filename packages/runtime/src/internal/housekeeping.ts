@@ -1,4 +1,4 @@
-import { DatabaseClock, DatabaseError, Journal } from "@reclaim/db"
+import { DatabaseClock, DatabaseError, type HostSchema, Journal } from "@reclaim/db"
 import { DateTime, Duration, Effect, Schema } from "effect"
 
 // 90 days: as long as an operator may ask why something went.
@@ -20,7 +20,11 @@ export const orLater = <E, R>(
   )
 
 /** Removes the oldest entries of the journal. */
-export const pruneJournal = Effect.gen(function* () {
+export const pruneJournal: Effect.Effect<
+  number,
+  DatabaseError.DatabaseError | HostSchema.NotAdopted,
+  DatabaseClock.DatabaseClock | Journal.Journal
+> = Effect.gen(function* () {
   const journal = yield* Journal.Journal
   const clock = yield* DatabaseClock.DatabaseClock
   const before = DateTime.subtractDuration(yield* clock.now, journalKept)
