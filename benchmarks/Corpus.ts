@@ -19,25 +19,37 @@ interface File {
 
 export const filesPerCopy = 25
 
-/** Copies of one company, a hundred to a skill. */
+/** Copies of one company, a hundred to a skill. `first` is the place of its first copy among all. */
 export interface Corpus {
   readonly companyId: Ids.CompanyId
   readonly copies: ReadonlyArray<CopyRef.CopyRef>
+  readonly first: number
 }
 
 const copiesPerSkill = 100
+// 100,000: more than any scenario writes with contents.
+const maxCopies = 100_000
 
-const uuid = (kind: number, number: number) =>
+export const uuid = (kind: number, number: number) =>
   `${kind.toString(16).padStart(8, "0")}-0000-4000-8000-${number.toString(16).padStart(12, "0")}`
 
-export const make = (copies: number): Corpus => {
-  const companyId = Ids.CompanyId.make(uuid(1, 1))
+/** The same in SQL, of a number that is an expression. */
+export const sqlUuid = (sql: SqlClient.SqlClient) => (kind: number, number: string) =>
+  sql.literal(
+    `(lpad(to_hex(${kind}), 8, '0') || '-0000-4000-8000-' || lpad(to_hex(${number}), 12, '0'))::uuid`
+  )
+
+/** The copies of the company with this number, no two of which share an id. */
+export const make = (copies: number, company = 1): Corpus => {
+  const companyId = Ids.CompanyId.make(uuid(1, company))
+  const first = (company - 1) * maxCopies
   return {
     companyId,
+    first,
     copies: Array.from({ length: copies }, (_, index) => ({
       companyId,
-      skillId: Ids.SkillId.make(uuid(2, Math.floor(index / copiesPerSkill))),
-      versionId: Ids.VersionId.make(uuid(3, index))
+      skillId: Ids.SkillId.make(uuid(2, Math.floor((first + index) / copiesPerSkill))),
+      versionId: Ids.VersionId.make(uuid(3, first + index))
     }))
   }
 }
@@ -117,7 +129,7 @@ export const write = Effect.fnUntraced(function* (corpus: Corpus, skills: string
   for (const [index, copy] of corpus.copies.entries()) {
     const folder = `${skills}/${pathOf(copy)}`
     for (const name of ["assets", "references", "scripts"]) System.makeFolder(`${folder}/${name}`)
-    for (const { bytes, executable, path } of files(index)) {
+    for (const { bytes, executable, path } of files(corpus.first + index)) {
       System.writeFile(`${folder}/${path}`, bytes, executable ? 0o555 : 0o444)
     }
     // A Ctrl-C is seen between two copies.
@@ -125,11 +137,22 @@ export const write = Effect.fnUntraced(function* (corpus: Corpus, skills: string
   }
 })
 
+/** The files of a copy, by its place in the corpus, as the host's tables have them. */
+export const inventory = (place: number): string =>
+  JSON.stringify(
+    files(place).map(({ binary, bytes, executable, path }) => ({
+      path,
+      content: bytes.toString(binary ? "base64" : "utf8"),
+      encoding: binary ? "base64" : "utf8",
+      executable
+    }))
+  )
+
 // 25 versions: about two megabytes of JSON, far below what the driver takes in one message.
 const versionsPerStatement = 25
 
 /** Puts the company, its skills and all versions into the host's tables. */
-export const insert = Effect.fnUntraced(function* ({ companyId, copies }: Corpus) {
+export const insert = Effect.fnUntraced(function* ({ companyId, copies, first }: Corpus) {
   const sql = yield* SqlClient.SqlClient
   yield* sql`insert into companies (id, name) values (${companyId}::uuid, 'benchmark')`
   const skills = [...new Set(copies.map(({ skillId }) => skillId))]
@@ -138,16 +161,7 @@ export const insert = Effect.fnUntraced(function* ({ companyId, copies }: Corpus
     select id, ${companyId}::uuid, id::text, 'slug', 'Name' from unnest(${skills}::uuid[]) as s (id)`
   for (let from = 0; from < copies.length; from += versionsPerStatement) {
     const some = copies.slice(from, from + versionsPerStatement)
-    const inventories = some.map((_, offset) =>
-      JSON.stringify(
-        files(from + offset).map(({ binary, bytes, executable, path }) => ({
-          path,
-          content: bytes.toString(binary ? "base64" : "utf8"),
-          encoding: binary ? "base64" : "utf8",
-          executable
-        }))
-      )
-    )
+    const inventories = some.map((_, offset) => inventory(first + from + offset))
     yield* sql`
       insert into company_skill_versions (id, company_id, company_skill_id, revision_number, file_inventory)
       select v.id, ${companyId}::uuid, v.skill_id, v.number + ${from}, v.inventory::jsonb

@@ -32,7 +32,7 @@ export const settle = (size: Size, path: string) =>
 /** What is compared: `time` is measured for every side, others are told by the sides themselves. */
 export interface Figure {
   readonly name: string
-  readonly unit: "milliseconds" | "bytes"
+  readonly unit: "milliseconds" | "bytes" | "count"
 }
 
 export const time: Figure = { name: "time", unit: "milliseconds" }

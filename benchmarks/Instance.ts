@@ -10,8 +10,8 @@ import * as System from "./System.ts"
 
 const tables = Layer.effectDiscard(Effect.andThen(HostTables.create, Migrations.migrate))
 
-/** The services, on a database of its own. Copies may go as soon as they are unused. */
-const layer = (serverUrl: string, instance: string) =>
+/** The services, on a database of its own. */
+const layer = (serverUrl: string, instance: string, settings: RetentionSettings.Options) =>
   SkillVersions.layerServices.pipe(
     Layer.provideMerge(Layer.merge(SkillVersions.layerDisk, SkillVersions.layerDatabase)),
     Layer.provideMerge(tables),
@@ -20,13 +20,16 @@ const layer = (serverUrl: string, instance: string) =>
     Layer.provideMerge(TestDatabase.layerClient(serverUrl)),
     Layer.provideMerge(InstanceRoots.layer({ instance })),
     Layer.provide(PosixFileSystem.layer),
-    Layer.provideMerge(RetentionSettings.layer({ grace: Duration.zero }))
+    Layer.provideMerge(RetentionSettings.layer(settings))
   )
 
 /** Builds the services on a new, empty folder and database; `skills` is where its copies lie. */
-export const make = Effect.gen(function* () {
+export const makeWith = Effect.fnUntraced(function* (settings: RetentionSettings.Options) {
   const { path, serverUrl } = yield* Workspace
   const instance = yield* System.temporaryFolder(path)
-  const context = yield* Layer.build(layer(yield* serverUrl, instance))
+  const context = yield* Layer.build(layer(yield* serverUrl, instance, settings))
   return { context, skills: `${instance}/skills` }
 })
+
+/** With copies that may go as soon as they are unused. */
+export const make = makeWith({ grace: Duration.zero })

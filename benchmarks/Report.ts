@@ -13,7 +13,8 @@ const millis = (value: number): string =>
 const bytes = (value: number): string =>
   value >= 1e6 ? `${(value / 1e6).toFixed(1)} MB` : `${(value / 1e3).toFixed(1)} kB`
 
-const shown = (value: number, { unit }: Figure): string => (unit === "bytes" ? bytes(value) : millis(value))
+const shown = (value: number, { unit }: Figure): string =>
+  unit === "bytes" ? bytes(value) : unit === "count" ? value.toFixed(1) : millis(value)
 
 const between = ({ max, min }: Spread, show: (value: number) => string) => `${show(min)}..${show(max)}`
 

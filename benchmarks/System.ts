@@ -77,6 +77,9 @@ export const writeFile = (path: string, content: Uint8Array, mode: number): void
   NodeFs.chmodSync(path, mode)
 }
 
+/** Sets the time at which something was last changed. */
+export const setTime = (path: string, at: Date): void => NodeFs.utimesSync(path, at, at)
+
 /** Nanoseconds on the monotonic clock. */
 export const nanoseconds = (): bigint => process.hrtime.bigint()
 

@@ -7,12 +7,17 @@ import { EmbeddedPostgres } from "@reclaim/postgres"
 import * as Harness from "./Harness.ts"
 import * as Report from "./Report.ts"
 import { captureBackup } from "./scenarios/captureBackup.ts"
+import { considering, growing } from "./scenarios/considering.ts"
 import { deleteTrash } from "./scenarios/deleteTrash.ts"
 import { digests } from "./scenarios/digests.ts"
+import { expiring } from "./scenarios/expiring.ts"
 import { lockHeld } from "./scenarios/lockHeld.ts"
+import { preparing } from "./scenarios/preparing.ts"
 import { proof } from "./scenarios/proof.ts"
 import { restore } from "./scenarios/restore.ts"
 import { restoreBackup } from "./scenarios/restoreBackup.ts"
+import { starting } from "./scenarios/starting.ts"
+import { sweeping } from "./scenarios/sweeping.ts"
 import { usage } from "./scenarios/usage.ts"
 import * as System from "./System.ts"
 
@@ -21,10 +26,16 @@ const scenarios: ReadonlyArray<Harness.Scenario> = [
   usage,
   digests,
   proof,
+  considering,
+  growing,
   lockHeld,
+  preparing,
   restore,
   captureBackup,
-  restoreBackup
+  restoreBackup,
+  sweeping,
+  starting,
+  expiring
 ]
 
 class Refused extends Schema.TaggedError<Refused>()("Refused", { message: Schema.String }) {}
@@ -52,16 +63,16 @@ const bench = Command.make(
     )
   },
   Effect.fnUntraced(function* ({ ids, json, pairs, smoke }) {
-    const unknown = ids.filter((id) => scenarios.every((scenario) => scenario.id !== id.toUpperCase()))
+    const named = (id: string) => (scenario: Harness.Scenario) =>
+      scenario.id.toLowerCase() === id.toLowerCase()
+    const unknown = ids.filter((id) => !scenarios.some(named(id)))
     if (unknown.length > 0) return yield* new Refused({ message: `no such scenario: ${unknown.join(", ")}` })
     if (!System.isSupported()) {
       return yield* new Refused({ message: "the benchmarks compare with GNU's tools and run on Linux only" })
     }
     const rounds = Option.getOrElse(pairs, () => (smoke ? 1 : defaultPairs))
     if (rounds < 1) return yield* new Refused({ message: "--pairs takes a number from 1 on" })
-    const wanted = scenarios.filter(
-      ({ id }) => ids.length === 0 || ids.some((each) => each.toUpperCase() === id)
-    )
+    const wanted = scenarios.filter((scenario) => ids.length === 0 || ids.some((id) => named(id)(scenario)))
     const path = yield* System.temporaryFolder(System.dataFolder())
     const scope = yield* Effect.scope
     // Durable where it counts, as a host's server is: what is committed was written.

@@ -11,6 +11,11 @@ const inUse = `
       and r.status not in ('succeeded', 'failed', 'cancelled', 'timed_out', 'interrupted')
   ) as used`
 
+// The least that tells afterwards what was done.
+const tell = `
+  insert into reclaim.journal (at, worker, event, version_id, allocated_bytes, server)
+  values (clock_timestamp(), 'by hand', 'evicted', $1::uuid, 0, 'benchmark')`
+
 /** The nanoseconds between the answer that granted the lock and the answer to COMMIT. */
 export const moveUnderLock = Effect.fnUntraced(function* (
   connection: Connection,
@@ -19,6 +24,8 @@ export const moveUnderLock = Effect.fnUntraced(function* (
     readonly versionId: string
     readonly from: string
     readonly to: string
+    /** Whether it writes down what it did, so that COMMIT must wait for the disk. */
+    readonly journal: boolean
   }
 ) {
   yield* connection.executeRaw("BEGIN", [])
@@ -26,6 +33,7 @@ export const moveUnderLock = Effect.fnUntraced(function* (
   const granted = process.hrtime.bigint()
   yield* connection.executeRaw(inUse, [options.versionId])
   yield* Effect.promise(() => rename(options.from, options.to))
+  if (options.journal) yield* connection.executeRaw(tell, [options.versionId])
   yield* connection.executeRaw("COMMIT", [])
   return process.hrtime.bigint() - granted
 })

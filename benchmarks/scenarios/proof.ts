@@ -1,9 +1,9 @@
 /** P-04: proves copies against the database, with and without their contents on the way. */
 import { SkillCatalog } from "@reclaim/db"
 import { type CopyRef, InstanceRoots } from "@reclaim/fs"
-import { Array as Arr, Effect } from "effect"
+import { Array as Arr, Effect, Stream } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
-import { examine } from "../../packages/runtime/src/internal/examination.ts"
+import { examineAll } from "../../packages/runtime/src/internal/examination.ts"
 import * as Corpus from "../Corpus.ts"
 import * as Harness from "../Harness.ts"
 import * as Instance from "../Instance.ts"
@@ -68,10 +68,10 @@ const make = Effect.fnUntraced(function* (size: Harness.Size) {
         copies.map(({ versionId }) => versionId),
         { caseInsensitive }
       )
-      const examined = yield* Effect.forEach(copies, (copy) =>
-        examine(pathOf(copy), manifests.get(copy.versionId))
+      const examined = yield* Stream.runCollect(
+        examineAll(copies, (copy) => ({ path: pathOf(copy), manifest: manifests.get(copy.versionId) }))
       )
-      return examined.filter(({ proof }) => proof._tag === "Same").length
+      return examined.filter(({ examination }) => examination.proof._tag === "Same").length
     })
   ).pipe(Effect.provideContext(context))
 

@@ -1,4 +1,4 @@
-/** P-11: restores the backup of a session with all digests compared, against copying it. */
+/** P-10r: restores the backup of a session with all digests compared, against copying it. */
 import { Effect } from "effect"
 import * as Harness from "../Harness.ts"
 import * as Session from "../Session.ts"
@@ -51,4 +51,4 @@ const make = Effect.fnUntraced(function* (size: Harness.Size) {
   return contest
 }, Effect.orDie)
 
-export const restoreBackup: Harness.Scenario = { id: "P-11", title: "restoring a backup", make }
+export const restoreBackup: Harness.Scenario = { id: "P-10r", title: "restoring a backup", make }

@@ -1,6 +1,6 @@
 /** P-02: measures what copies take, against `du`. */
 import { Trees } from "@reclaim/fs"
-import { Context, Effect, Layer } from "effect"
+import { Array as Arr, Context, Effect, Layer } from "effect"
 import * as Corpus from "../Corpus.ts"
 import * as Harness from "../Harness.ts"
 import * as System from "../System.ts"
@@ -29,28 +29,22 @@ const make = Effect.fnUntraced(function* (size: Harness.Size) {
     verify: (_, lines) => Effect.succeed({ outcome: outcome(sum(lines), apparent) })
   })
   const trees = Context.get(context, Trees.Trees)
-  const ours = (name: string, concurrency: number) =>
-    Harness.side({
-      name,
-      prepare: Effect.void,
-      work: () => Effect.forEach(paths, (path) => trees.usage(`${root}/${path}`), { concurrency }),
-      verify: (_, usages) =>
-        Effect.succeed({
-          outcome: outcome(
-            usages.reduce((total, { allocatedBytes }) => total + allocatedBytes, 0n),
-            usages.reduce((total, { apparentBytes }) => total + apparentBytes, 0n)
-          )
-        })
-    })
-  const one = yield* ours("Trees.usage", 1)
-  const four = yield* ours("Trees.usage, 4 at once", 4)
+  const ours = yield* Harness.side({
+    name: "Trees.usages",
+    prepare: Effect.void,
+    work: () => Effect.map(trees.usages(paths.map((path) => `${root}/${path}`)), Arr.getSuccesses),
+    verify: (_, usages) =>
+      Effect.succeed({
+        outcome: outcome(
+          usages.reduce((total, { allocatedBytes }) => total + allocatedBytes, 0n),
+          usages.reduce((total, { apparentBytes }) => total + apparentBytes, 0n)
+        )
+      })
+  })
 
   const contest: Harness.Contest = {
     amount: Corpus.amount(corpus),
-    comparisons: [
-      { figure: Harness.time, ours: one, peer: du },
-      { figure: Harness.time, ours: four, peer: du }
-    ]
+    comparisons: [{ figure: Harness.time, ours, peer: du }]
   }
   return contest
 }, Effect.orDie)

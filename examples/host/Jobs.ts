@@ -15,7 +15,7 @@ export const Job = Schema.Struct({
 
 export const Outcome = Schema.Literals(["succeeded", "failed"])
 
-/** Some of the releases cannot be had. */
+/** Some of the releases cannot be had; or none is missing, and the job was ended while it was prepared. */
 export class CannotStart extends Schema.TaggedError<CannotStart>()("CannotStart", {
   missing: Schema.Array(Ids.VersionId)
 }) {}
@@ -40,7 +40,9 @@ export const start = Effect.fn("Jobs.start")(function* (job: typeof Job.Type) {
     if (missing.length > 0) {
       return yield* new CannotStart({ missing: missing.map(({ versionId }) => versionId) })
     }
-    yield* sql`update jobs set state = 'running' where id = ${job.id}::uuid and state = 'queued'`
+    const running = yield* sql`
+      update jobs set state = 'running' where id = ${job.id}::uuid and state = 'queued' returning id`
+    if (running.length === 0) return yield* new CannotStart({ missing: [] })
     return prepared.flatMap((version) => (version._tag === "Ready" ? [version.path] : []))
   }).pipe(Effect.onError(() => Effect.ignore(end(job.id, "failed"), { log: "Warn" })))
 })

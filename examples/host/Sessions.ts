@@ -41,7 +41,7 @@ const Id = Schema.Struct({ id: Schema.String })
 /** The farm's sessions have UUIDs; no row of it names another one. */
 const uuidOf = ({ state }: SessionCatalog.SessionRef) =>
   Option.toArray(state).flatMap(({ sessionId }) =>
-    /^[0-9a-f-]{36}$/i.test(sessionId) ? [sessionId.toLowerCase()] : []
+    /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(sessionId) ? [sessionId.toLowerCase()] : []
   )
 
 /** As the library knows them. By the checks of the tables every row decodes, so there are no obstacles. */

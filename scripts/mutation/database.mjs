@@ -96,7 +96,7 @@ export const database = [
     file: "runtime/internal/restoration",
     find: "const healingConcurrency = 1",
     replace: "const healingConcurrency = 4",
-    tests: ["runtime/Batches"]
+    tests: ["runtime/Heal"]
   },
   {
     promise: "D-04",
@@ -145,7 +145,7 @@ export const database = [
     file: "db/HostSchema",
     find: 'native_run_finalizations: ["run_id", "phase", "lease_expires_at", "recovery_state"]',
     replace: 'native_run_finalizations: ["run_id", "phase", "lease_expires_at"]',
-    tests: ["db/Migrations"]
+    tests: ["db/HostColumns"]
   },
   {
     promise: "D-06",
@@ -160,7 +160,7 @@ export const database = [
     name: "an optional table that is incomplete is absent",
     file: "db/HostSchema",
     find: "...(withTestRuns ? [testRuns] : [])",
-    replace: "",
+    replace: "...[]",
     tests: ["db/Migrations"]
   },
   {
@@ -181,19 +181,19 @@ export const database = [
   },
   {
     promise: "D-07",
-    name: "an agent's configuration of another shape pins nothing",
-    file: "db/internal/agentPins",
-    find: 'if (shape !== null && shape !== "null" && shape !== "object") return Option.none()',
-    replace: "",
+    name: "an agent's configuration that is too large pins nothing",
+    file: "db/SkillPins",
+    find: `else '"too large"'::jsonb end as "sync"`,
+    replace: 'end as "sync"',
     tests: ["db/SkillPins"]
   },
   {
     promise: "D-08",
     name: "a statement for every copy",
     file: "runtime/internal/judgement",
-    find: "const rows = yield* catalog.describe(copies.map(({ copy }) => copy))",
+    find: "rows: catalog.describe(copies.map(({ copy }) => copy)),",
     replace:
-      "const rows = new Map(\n    (yield* Effect.forEach(copies, ({ copy }) => catalog.describe([copy]))).flatMap((found) => [...found])\n  )",
+      "rows: Effect.map(Effect.forEach(copies, ({ copy }) => catalog.describe([copy])), (found) => new Map(found.flatMap((rows) => [...rows]))),",
     tests: ["runtime/Batches"]
   },
   {

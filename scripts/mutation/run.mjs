@@ -126,6 +126,8 @@ const runTests = (copy, files, promises, options) =>
         ...new Set(files.map(({ file }) => file)),
         `--testNamePattern=\\[(?:${promises.join("|")})\\]`,
         `--bail=${options.bail}`,
+        // On a busy machine a test may fail once: what counts is what fails again.
+        "--retry=1",
         "--reporter=json",
         `--outputFile=${report}`
       ],

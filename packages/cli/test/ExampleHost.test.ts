@@ -16,6 +16,7 @@ import * as SqlClient from "effect/sql/SqlClient"
 import { fileURLToPath } from "node:url"
 import { inject } from "vitest"
 import * as Host from "../../../examples/host/host.ts"
+import * as Jobs from "../../../examples/host/Jobs.ts"
 import { reclaim } from "./support/reclaim.ts"
 import { eventually } from "../../db/test/support/database.ts"
 
@@ -233,6 +234,28 @@ describe("a host of another application", () => {
           )
           assert.include(error.message, "no unfinished job")
         }
+      }).pipe(serving(ground))
+    )
+  )
+
+  it.live("[D-06] does not start a job that was ended while it was prepared", () =>
+    onGround((ground) =>
+      Effect.gen(function* () {
+        const { tenantId, job, ticketId, versions, workerId } = yield* makeTenant(ground, 1)
+        const first = job(versions)
+        const end = ground.sql`update jobs set state = 'failed', finished_at = now() where id = ${first.id}::uuid`
+        const refused = yield* Effect.flip(
+          Jobs.start({
+            id: Ids.RunId.make(first.id),
+            tenantId,
+            workerId: Ids.AgentId.make(workerId),
+            ticketId: Ids.IssueId.make(ticketId),
+            sessionId: null,
+            releases: versions
+          }).pipe(FaultPoints.at("restore.afterShared", Effect.orDie(Effect.asVoid(end))))
+        )
+        assert.deepStrictEqual(refused, new Jobs.CannotStart({ missing: [] }))
+        assert.deepStrictEqual(yield* ground.sql`select from job_releases`, [])
       }).pipe(serving(ground))
     )
   )

@@ -41,7 +41,11 @@ it.effect(
             // The examples of a group are of the commands in it.
             if (command.subcommands.length === 0) {
               const [described = ""] = help.stdout.split("EXAMPLES")
-              for (const flag of flags(example.command)) expect(described, name).toContain(flag)
+              const used = flags(example.command)
+              for (const flag of used) expect(described, name).toContain(flag)
+              for (const flag of used.filter((flag, index) => used.indexOf(flag) < index)) {
+                expect(described, name).toMatch(new RegExp(`${flag} .*\\(may be repeated\\)`))
+              }
             }
           }
         }),

@@ -1,7 +1,7 @@
 import { expect, layer } from "@effect/vitest"
 import * as PgClient from "@effect/sql-pg/PgClient"
 import { EmbeddedPostgres } from "@reclaim/postgres"
-import { Deferred, Effect, Fiber, FileSystem, Option, Redacted, Schema } from "effect"
+import { Clock, Deferred, Effect, Fiber, FileSystem, Option, Redacted, Schema } from "effect"
 import * as Reactivity from "effect/reactivity/Reactivity"
 import * as SqlClient from "effect/sql/SqlClient"
 import { TestClock } from "effect/testing"
@@ -391,6 +391,73 @@ layer(Fixture.layer, { timeout: 60_000 })("serve", (it) => {
     }).pipe(Effect.scoped)
   )
 
+  it.effect("[O-05] no client keeps a connection that it does not use", () =>
+    Effect.gen(function* () {
+      const running = yield* host()
+      const { port } = new URL(running.url)
+      for (const first of [
+        "",
+        "GET /healthz HTTP/1.1\r\nHost: local",
+        "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+      ]) {
+        let ended = false
+        let closed = false
+        // It does not close its own half, whatever it is told.
+        const socket = connect({ port: Number(port), host: "127.0.0.1", allowHalfOpen: true })
+        socket.write(first)
+        socket
+          .on("data", () => undefined)
+          .on("end", () => (ended = true))
+          .on("error", () => undefined)
+          .on("close", () => (closed = true))
+        yield* eventually(
+          Effect.sync(() => {
+            // Only whoever writes learns that nobody is there any more.
+            if (ended && !closed) socket.write("x")
+            return closed
+          })
+        )
+      }
+      expect((yield* running.get("/healthz")).status).toBe(200)
+    }).pipe(Effect.scoped)
+  )
+
+  it.effect("[O-05] looks at the database once a second at most, however many ask", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`create sequence looks`
+      yield* Effect.acquireRelease(
+        Effect.andThen(
+          sql`alter table reclaim.adoption rename to aside_adoption`,
+          sql`create view reclaim.adoption as select case when nextval('looks') > 0 then adopted_at end as adopted_at
+              from reclaim.aside_adoption`
+        ),
+        () =>
+          Effect.orDie(
+            Effect.andThen(
+              sql`drop view reclaim.adoption`,
+              sql`alter table reclaim.aside_adoption rename to adoption`
+            )
+          )
+      )
+      const running = yield* host({
+        PAPERCLIP_SKILL_VERSION_RETENTION_ENABLED: "false",
+        PAPERCLIP_NATIVE_HARNESS_BACKUP_EXPIRATION_ENABLED: "false"
+      })
+      yield* untilReady(running)
+      const looks = Effect.map(
+        sql<{ readonly count: number }>`select last_value::int as "count" from looks`,
+        ([row]) => row?.count ?? 0
+      )
+      const before = yield* looks
+      const start = yield* TestClock.withLive(Clock.currentTimeMillis)
+      for (let asked = 0; asked < 60; asked += 1) yield* running.get("/readyz")
+      const seconds = ((yield* TestClock.withLive(Clock.currentTimeMillis)) - start) / 1000
+      // One may have been under way, and the account of the status page asks once.
+      expect((yield* looks) - before).toBeLessThanOrEqual(seconds + 3)
+    }).pipe(Effect.scoped)
+  )
+
   it.effect("[O-05] works as soon as the tables are there, without being asked", () =>
     Effect.gen(function* () {
       const sql = yield* SqlClient.SqlClient
@@ -403,8 +470,11 @@ layer(Fixture.layer, { timeout: 60_000 })("serve", (it) => {
       expect(yield* running.status).toMatchObject({ phase: "starting", ready: false })
       expect((yield* running.status).skillVersions.activity).toBe("starting")
       yield* sql`alter table company_skills rename to aside_skills`
-      const without = yield* running.get("/readyz")
-      expect(without.body).toContain("the database lacks what skills need: company_skills.id")
+      yield* eventually(
+        Effect.map(running.get("/readyz"), ({ body }) =>
+          body.includes("the database lacks what skills need: company_skills.id")
+        )
+      )
       yield* sql`alter table aside_skills rename to company_skills`
       yield* sql`alter schema aside rename to reclaim`
       yield* untilGone(path)

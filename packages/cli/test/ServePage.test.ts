@@ -84,7 +84,7 @@ describe("the status page", () => {
   })
 
   it("[O-05] says what to do about every reason", () => {
-    const skipped = { Held: 2, NotRecoverable: 1, SomethingOfALaterRelease: 3 }
+    const skipped = { Held: 2, Differs: 1, NotRecoverable: 1, SomethingOfALaterRelease: 3 }
     const report = VersionReport.VersionReport.make({ ...VersionReport.empty, skipped })
     const html = Page.render({
       ...plain,
@@ -102,6 +102,7 @@ describe("the status page", () => {
     })
     expect(html).toContain("<strong>held by an operator</strong>")
     expect(html).toContain("<code>reclaim unhold</code> releases it.")
+    expect(html).toContain("<code>reclaim skills audit --company ID --repair</code>")
     expect(html).toContain("<strong>SomethingOfALaterRelease</strong>")
     expect(html).toContain("completed, dry run")
   })

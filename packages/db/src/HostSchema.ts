@@ -296,14 +296,14 @@ const make = (
           }
           for (const row of rights) {
             const { table } = row
+            const name = row.ours ? `reclaim.${table}` : table
             const purpose = row.ours
               ? "reclaim"
               : table in skills || table in snapshots || table in testRuns
                 ? "skills"
                 : "backups"
-            if (row.hidden) missing.push({ table, right: "BYPASSRLS", purpose })
+            if (row.hidden) missing.push({ table: name, right: "BYPASSRLS", purpose })
             if (row.ours) {
-              const name = `reclaim.${table}`
               if (!row.select) missing.push({ table: name, right: "SELECT", purpose: "reclaim" })
               if (readOnly.includes(table)) continue
               if (!row.insert) missing.push({ table: name, right: "INSERT", purpose: "reclaim" })

@@ -389,7 +389,7 @@ export const layer: Layer.Layer<
               select from unnest(string_to_array(replace(lower(l.metadata::text), '/', '"'), '"')) w (word)
               where length(w.word) >= ${least}::int
                 and (w.word in (select unnest(${plain}::text[]))
-                  or length(w.word) > case when strpos(w.word, '-') > 0 then ${undivided}::int + 100 else ${undivided}::int end
+                  or length(w.word) > case when strpos(w.word, '-') > 0 then ${least}::int else ${undivided}::int end
                     and exists (select from unnest(${plain}::text[]) p where strpos(w.word, p) > 0)))
             or exists (select from unnest(${others.map(inJson)}::text[], ${others.map((name) => JSON.stringify(name).slice(1, -1))}::text[]) n (folded, name)
                        where strpos(lower(l.metadata::text), n.folded) > 0

@@ -1,7 +1,9 @@
 import { PgClient } from "@effect/sql-pg"
 import { expect, layer } from "@effect/vitest"
+import { Ids } from "@reclaim/core"
 import { TestDatabase } from "@reclaim/postgres/testing"
 import { DateTime, Effect, Layer, Redacted, Result, Stream } from "effect"
+import * as SqlClient from "effect/sql/SqlClient"
 import { inject } from "vitest"
 import {
   Holds,
@@ -102,6 +104,27 @@ layer(TestDatabase.layer(inject("databaseUrl")), { excludeTestServices: true })(
         )
       )
     )
+  )
+
+  it.effect("[D-04] leaves no lock on a connection that a pooler would give to somebody else", () =>
+    Effect.gen(function* () {
+      const sql = yield* SqlClient.SqlClient
+      const { companyExclusive, companyShared, trash } = yield* Transactions.Transactions
+      const companyId = Ids.CompanyId.make(crypto.randomUUID())
+      const locks = Effect.map(
+        sql<{ readonly mode: string }>`
+          select mode from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()`,
+        (rows) => rows.map(({ mode }) => mode)
+      )
+      for (const [take, mode] of [
+        [companyShared, "ShareLock"],
+        [companyExclusive, "ExclusiveLock"],
+        [trash, "ExclusiveLock"]
+      ] as const) {
+        expect(yield* take(companyId, () => locks)).toEqual([mode])
+        expect(yield* locks).toEqual([])
+      }
+    }).pipe(Effect.provide(services.pipe(Layer.provideMerge(direct({ maxConnections: 1 })))))
   )
 
   if (PgBouncer.binary === undefined)

@@ -346,6 +346,12 @@ layer(bare())("row-level security", (it) => {
       yield* sql`alter table agents disable row level security`
       yield* sql`alter table reclaim.run_pins enable row level security`
       expect((yield* Effect.flip(facts)).message).toContain("run_pins")
+      const rights = Effect.flatMap(look, (host) => host.missingRights)
+      expect(yield* Effect.provide(rights, client, { local: true })).toContainEqual({
+        table: "reclaim.run_pins",
+        right: "BYPASSRLS",
+        purpose: "reclaim"
+      })
     }).pipe(Effect.scoped)
   )
 })

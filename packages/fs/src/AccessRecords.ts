@@ -16,7 +16,18 @@
  * @since 0.1.0
  */
 import { Ids, type RetentionPolicy } from "@reclaim/core"
-import { Context, DateTime, Duration, Effect, Layer, Option, Schema, Semaphore, Stream } from "effect"
+import {
+  Context,
+  DateTime,
+  Duration,
+  Effect,
+  Layer,
+  Option,
+  type Result,
+  Schema,
+  Semaphore,
+  Stream
+} from "effect"
 import { randomUUID } from "node:crypto"
 import { text } from "./BytePath.ts"
 import type { CopyRef } from "./CopyRef.ts"
@@ -38,6 +49,10 @@ export class AccessRecords extends Context.Service<
   {
     /** The record of a copy. Fails only where the folders that lead to it cannot be trusted or read. */
     readonly read: (copy: CopyRef) => Effect.Effect<RetentionPolicy.LastUse, FileError>
+    /** The records of many copies, in their order. The folders are looked at once for all copies of a skill. */
+    readonly readAll: (
+      copies: ReadonlyArray<CopyRef>
+    ) => Effect.Effect<ReadonlyArray<Result.Result<RetentionPolicy.LastUse, FileError>>>
     /** Sets the instant of last use; a record that is later stays. */
     readonly touch: (copy: CopyRef, at: DateTime.Utc) => Effect.Effect<void, FileError>
     /**
@@ -63,6 +78,8 @@ export const folderName = "__version_access__"
 const maxRecord = 4096
 // 5 minutes: as in `RetentionPolicy.effectiveLastUse`.
 const futureTolerance = Duration.minutes(5)
+// 16: as many records as are read at once; they are small and mostly in the page cache.
+const readConcurrency = 16
 // 64 locks for all records: touches of one copy wait for each other, others rarely do.
 const stripes = 64
 // 3 times: each time another sweep removed the empty folder just after it was made.
@@ -111,11 +128,26 @@ const makeRecords = Effect.gen(function* () {
       Effect.orElseSucceed(() => absent)
     )
 
-  const read = (copy: CopyRef) =>
-    requireFolder("read", copy.companyId, copy.skillId).pipe(
-      Effect.flatMap((folder) => readIn(folder, copy.versionId)),
+  const readBelow = (folder: Effect.Effect<string, FileError>, copy: CopyRef) =>
+    folder.pipe(
+      Effect.flatMap((path) => readIn(path, copy.versionId)),
       Effect.catchIf(hasCode("ENOENT"), () => Effect.succeed(absent))
     )
+
+  const read = (copy: CopyRef) => readBelow(requireFolder("read", copy.companyId, copy.skillId), copy)
+
+  const readAll = Effect.fnUntraced(function* (copies: ReadonlyArray<CopyRef>) {
+    const folders = new Map<string, Effect.Effect<string, FileError>>()
+    const reads: Array<Effect.Effect<Result.Result<RetentionPolicy.LastUse, FileError>>> = []
+    for (const copy of copies) {
+      const key = `${copy.companyId}/${copy.skillId}`
+      const folder =
+        folders.get(key) ?? (yield* Effect.cached(requireFolder("read", copy.companyId, copy.skillId)))
+      folders.set(key, folder)
+      reads.push(Effect.result(readBelow(folder, copy)))
+    }
+    return yield* Effect.all(reads, { concurrency: readConcurrency })
+  })
 
   /**
    * Writes a record beside its name and hands it to `place`. Another sweep may remove the folder while it
@@ -148,6 +180,7 @@ const makeRecords = Effect.gen(function* () {
 
   return AccessRecords.of({
     read,
+    readAll,
     touch: (copy, at) =>
       Effect.gen(function* () {
         const keep = (lastUse: RetentionPolicy.LastUse) =>

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { FaultPoint } from "@reclaim/core"
-import { DateTime, Effect } from "effect"
+import { DateTime, Effect, Result } from "effect"
 import * as Fs from "node:fs"
 import { AccessRecords } from "../src/AccessRecords.ts"
 import { layerFaulty } from "../src/testing.ts"
@@ -54,6 +54,26 @@ describe("AccessRecords", () => {
         yield* records.remove(copy())
         yield* records.remove(copy())
         assert.strictEqual(yield* recordedAt(), "absent")
+      })
+    )
+  )
+
+  it.effect("[S-16] [S-18] reads many records as it reads each, whatever is in the place of a folder", () =>
+    test(
+      Effect.fnUntraced(function* (instance) {
+        const records = yield* AccessRecords
+        const copies = [copy(1, 1), copy(2, 2), copy(3, 1), copy(4, 3), copy(5, 3), copy(6, 4)]
+        yield* records.touch(copy(1, 1), at(1))
+        yield* records.touch(copy(2, 2), at(2))
+        yield* records.touch(copy(3, 1), at(3))
+        const access = `${instance}/skills/${companyId()}/__version_access__`
+        Fs.symlinkSync(skillId(1), `${access}/${skillId(3)}`)
+        const each = yield* Effect.forEach(copies, (one) => Effect.result(records.read(one)))
+        assert.deepStrictEqual(yield* records.readAll(copies), each)
+        assert.deepStrictEqual(
+          each.map((read) => (Result.isFailure(read) ? read.failure.code : read.success._tag)),
+          ["Recorded", "Recorded", "Recorded", "ELOOP", "ELOOP", "Absent"]
+        )
       })
     )
   )

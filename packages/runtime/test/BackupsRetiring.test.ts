@@ -247,6 +247,21 @@ layer(World.layer(), { excludeTestServices: true })("retiring", (it) => {
     }
   })
 
+  it.effect("[B-07] locks no row of a session that stays", () =>
+    Effect.gen(function* () {
+      yield* World.begin
+      const stays = yield* World.expirable({ issue: { status: "in_progress" } })
+      const goes = yield* World.expirable({ owner: stays })
+      const { runId } = stays
+      const statement = `select from heartbeat_runs where id = '${runId}' for update`
+      const report = yield* World.sweepOnce().pipe(World.whileLocked(statement))
+      assert.deepStrictEqual(report.skipped, { IssueOpen: 1 })
+      assert.strictEqual(report.expired, 1)
+      yield* expectKept(stays)
+      assert.deepStrictEqual(yield* World.names(goes), [])
+    })
+  )
+
   it.effect("[B-07] removes exactly the task sessions that name the session", () =>
     Effect.gen(function* () {
       yield* World.begin

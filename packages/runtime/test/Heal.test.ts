@@ -2,6 +2,7 @@ import { assert, layer } from "@effect/vitest"
 import { SkillPins, Transactions } from "@reclaim/db"
 import { layerFaulty } from "@reclaim/fs/testing"
 import { Deferred, Effect, Exit, Fiber } from "effect"
+import * as SqlClient from "effect/sql/SqlClient"
 import * as Fs from "node:fs"
 import { SkillVersionCache } from "../src/index.ts"
 import { heal } from "../src/internal/healing.ts"
@@ -46,6 +47,32 @@ layer(World.layer(), { excludeTestServices: true })("healing", (it) => {
       assert.notDeepEqual(yield* lastUse(copies[0]!), recordOf(World.noon))
       assert.strictEqual((yield* World.sweepOnce({ companyId })).healed, 0)
       assert.strictEqual((yield* eventsOf(copies[0]!)).length, 1)
+    })
+  )
+
+  it.effect("[D-03] a sweep that restores many copies holds no more than two connections", () =>
+    Effect.gen(function* () {
+      yield* World.begin
+      const { companyId, copies } = yield* World.skill({ versions: 8 })
+      yield* prepare(
+        companyId,
+        copies.map(({ versionId }) => versionId)
+      )
+      for (const copy of copies) Fs.rmSync(yield* pathOf(copy), { recursive: true })
+      const sql = yield* SqlClient.SqlClient
+      const backends = Effect.map(
+        sql<{ readonly pid: number }>`select pid from pg_stat_activity where datname = current_database()`,
+        (rows) => rows.map(({ pid }) => pid)
+      )
+      const before = yield* backends
+      // A pool of its own opens a connection whenever none is free, and keeps it.
+      const opened = yield* World.elsewhere({ pool: { maxConnections: 10, minConnections: 0 } })(
+        Effect.gen(function* () {
+          assert.strictEqual((yield* World.sweepOnce({ companyId })).healed, copies.length)
+          return (yield* backends).filter((pid) => !before.includes(pid))
+        })
+      )
+      assert.isTrue(opened.length >= 1 && opened.length <= 2, String(opened.length))
     })
   )
 

@@ -326,7 +326,8 @@ const checkContents = Effect.gen(function* () {
   yield* surveyRestorations(survey, roots.instance)
   yield* surveyRestorations(survey, roots.sessions)
   const { leftovers, unreadable } = survey
-  const unwritable = survey.unwritable.filter((path) => !unreadable.includes(path))
+  const told = new Set(unreadable)
+  const unwritable = survey.unwritable.filter((path) => !told.has(path))
   const findings: Array<Finding> = []
   if (unreadable.length > 0) {
     findings.push(failed("permissions", `cannot be read: ${some(unreadable)}`, permissionAdvice))

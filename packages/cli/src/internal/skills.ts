@@ -434,7 +434,10 @@ const prepare = Command.make(
     company: Flags.company,
     run: Flags.run,
     // 10,000: no run selects as many, and a number has to stand here.
-    versions: Flags.version.pipe(Flag.between(0, 10_000))
+    versions: Flags.version.pipe(
+      Flag.withDescription("A skill version that it selected (may be repeated)"),
+      Flag.between(0, 10_000)
+    )
   },
   ({ company, run, versions }) =>
     SkillVersionCache.SkillVersionCache.pipe(

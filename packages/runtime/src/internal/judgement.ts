@@ -28,9 +28,6 @@ export type ManifestOf = (
   copy: CopyRef.CopyRef
 ) => Result.Result<Manifest.Manifest, Manifest.UnusableSnapshot> | undefined
 
-// 16: as many records as are read at once; they are small and mostly in the page cache.
-const recordConcurrency = 16
-
 const isCopy = (entry: VersionStore.StoreEntry): entry is Entry<"Copy"> =>
   entry._tag === "Entry" && entry.name._tag === "Copy"
 
@@ -78,22 +75,18 @@ export const judge = Effect.fnUntraced(function* (
       companyPins: pins.facts(Arr.dedupe(copies.map(({ copy }) => copy.companyId)))
     })
   )
-  const judged = yield* Effect.forEach(
-    copies,
-    ({ copy, entry }) =>
-      Effect.map(Effect.result(records.read(copy)), (read): Judged => {
-        const facts = versionFacts({
-          copy,
-          rows,
-          pins: companyPins.get(copy.companyId),
-          lastUse: Result.getOrElse(read, () => ({ _tag: "Absent" }) as const),
-          obstacles: Result.isFailure(read) ? [obstacleOf(read.failure)] : []
-        })
-        const reasons = RetentionPolicy.reasonsBeforeProof(facts, settings, now)
-        return { copy, revision: revisionOf(rows, copy), entry, facts, reasons }
-      }),
-    { concurrency: recordConcurrency }
-  )
+  const lastUses = yield* records.readAll(copies.map(({ copy }) => copy))
+  const judged = Arr.zipWith(copies, lastUses, ({ copy, entry }, read): Judged => {
+    const facts = versionFacts({
+      copy,
+      rows,
+      pins: companyPins.get(copy.companyId),
+      lastUse: Result.getOrElse(read, () => ({ _tag: "Absent" }) as const),
+      obstacles: Result.isFailure(read) ? [obstacleOf(read.failure)] : []
+    })
+    const reasons = RetentionPolicy.reasonsBeforeProof(facts, settings, now)
+    return { copy, revision: revisionOf(rows, copy), entry, facts, reasons }
+  })
   return { now, judged }
 })
 

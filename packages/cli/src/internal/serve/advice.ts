@@ -21,7 +21,7 @@ const advices: Readonly<Record<Reason["_tag"], string>> = {
   Held: "`reclaim unhold` releases it.",
   NotRecoverable: `Keep it safe: the database has no whole copy of it. ${look}`,
   Differs:
-    "Somebody changed files in place. Save what is wanted, then let `reclaim skills audit --repair` put it right.",
+    "Somebody changed files in place. Save what is wanted, then let `reclaim skills audit --company ID --repair` put it right.",
   Unexpected: "Somebody put something there. Look at it, and move or remove it by hand.",
   Unreadable: "Put owner and permissions right, and check the disk.",
   ChangedMeanwhile: later,

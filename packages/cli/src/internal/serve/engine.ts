@@ -2,7 +2,7 @@
  * Looks whether the database has what the workers need, and builds them the first time that it has.
  *
  * The tables of the host are looked at anew each time, because a host may be started before its database is
- * there. Looks that are asked for at the same time are one.
+ * there. However many ask, there is one look at a time, and none within a second of the last.
  */
 import { type BackupReport, ExpirationSettings, RetentionSettings, type VersionReport } from "@reclaim/core"
 import { DatabaseClock, HostSchema, Journal, Transactions } from "@reclaim/db"
@@ -16,7 +16,7 @@ import {
   Workers
 } from "@reclaim/runtime"
 import type { InstanceRoots } from "@reclaim/fs"
-import { Cause, Context, Effect, Exit, Fiber, Layer, Option, Ref, Scope } from "effect"
+import { Cause, Context, Deferred, Effect, Exit, Layer, Option, Ref, Scope } from "effect"
 import type { SqlClient } from "effect/sql/SqlClient"
 import { withoutCredentials } from "../failure.ts"
 import * as Survey from "./survey.ts"
@@ -47,6 +47,9 @@ const bounds = {
 
 // Longer than one statement may take, so that the reason is told where there is one.
 const patience = "3 seconds"
+
+// 1 second: what requests can cost the database is bounded, and nobody who probes minds an answer that old.
+const freshness = "1 second"
 
 // 5 seconds: how long after its database a host begins to work.
 const watchInterval = "5 seconds"
@@ -180,18 +183,26 @@ export const layer: Layer.Layer<Engine, never, Needs> = Layer.effect(
       )
     )
 
-    let looking: Fiber.Fiber<ReadonlyArray<string>> | undefined
-    const reasons = Effect.suspend(() =>
-      looking !== undefined && looking.pollUnsafe() === undefined
-        ? Effect.succeed(looking)
-        : Effect.tap(Effect.forkIn(check, scope), (fiber) =>
-            Effect.sync(() => {
-              looking = fiber
-            })
-          )
-    ).pipe(
+    /** What the look that is under way, or has just ended, finds. */
+    let latest: Deferred.Deferred<ReadonlyArray<string>> | undefined
+    const begin = Effect.suspend(() => {
+      const found = Deferred.makeUnsafe<ReadonlyArray<string>>()
+      latest = found
+      return check.pipe(
+        Deferred.into(found),
+        Effect.andThen(Effect.sleep(freshness)),
+        Effect.ensuring(
+          Effect.sync(() => {
+            latest = undefined
+          })
+        ),
+        Effect.forkIn(scope),
+        Effect.as(found)
+      )
+    })
+    const reasons = Effect.suspend(() => (latest === undefined ? begin : Effect.succeed(latest))).pipe(
       // Only the waiting ends: the look itself has a bound of its own, and others may wait for it.
-      Effect.flatMap(Fiber.join),
+      Effect.flatMap(Deferred.await),
       Effect.timeoutOrElse({
         duration: patience,
         orElse: () => Effect.succeed([`the database has not answered within ${patience}`])

@@ -1,6 +1,6 @@
-/** Listens for HTTP on one address. No client can keep it from closing. */
+/** Listens for HTTP on one address. No client can keep it from closing, nor keep a connection that it does not use. */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { Effect, Layer, Predicate, Schema } from "effect"
+import { Duration, Effect, Layer, Predicate, Schema } from "effect"
 import * as HttpServer from "effect/http/HttpServer"
 import * as NetAddress from "effect/net/NetAddress"
 import { createServer } from "node:http"
@@ -26,9 +26,9 @@ const detailOf = (cause: unknown): string => {
   return details[cause.code] ?? cause.code
 }
 
-// 5 seconds: longer than the slowest answer takes, which waits three for the database. Whoever sends nothing is
-// not waited for any longer.
-const gracefulShutdownTimeout = "5 seconds"
+// 5 seconds: longer than the slowest answer takes, which waits three for the database. Whoever neither sends nor
+// reads is not waited for any longer, while it serves and when it ends.
+const patience = Duration.seconds(5)
 // 256: a person, a collector and a few probes use ten at once.
 const maxConnections = 256
 
@@ -40,12 +40,18 @@ export const layer = (at: {
   Layer.effect(
     HttpServer.HttpServer,
     Effect.gen(function* () {
-      const server = createServer()
+      const server = createServer({ requestTimeout: Duration.toMillis(patience) })
       server.maxConnections = maxConnections
+      server.timeout = Duration.toMillis(patience)
+      // Node leaves a connection that asks for an upgrade to whoever answers. There is nothing to upgrade to, so
+      // it ends with its answer, or when nothing happens on it.
+      server.on("upgrade", (_request, socket) => {
+        for (const event of ["finish", "timeout"]) socket.on(event, () => socket.destroy())
+      })
       return yield* NodeHttpServer.make(() => server, {
         host: NetAddress.formatIp(at.host),
         port: at.port,
-        gracefulShutdownTimeout
+        gracefulShutdownTimeout: patience
       }).pipe(
         Effect.mapError(
           ({ cause }) =>
