@@ -288,11 +288,15 @@ const makeTrees = Effect.gen(function* () {
     scan: (root, options) => perform(scanTask(root, options, 0), isScan, options),
     scanSliced: Effect.fnUntraced(function* (root, options) {
       let end: Effect.Effect<TaskResult, FileError> | undefined
+      let paused = false
       let wake: () => void = () => undefined
       let job: WorkerPool.Job | undefined
       const listener = {
         onEntries: options.onEntries,
-        onPaused: () => wake(),
+        onPaused: () => {
+          paused = true
+          wake()
+        },
         onEnd: (result: NonNullable<typeof end>) => {
           end = result
           wake()
@@ -300,22 +304,27 @@ const makeTrees = Effect.gen(function* () {
       }
       const given = Duration.toMillis(options.slice)
       const millis = Number.isFinite(given) ? Math.max(1, Math.ceil(given)) : 0
-      const waitForThread = Effect.callback<void>((resume) => {
-        if (end !== undefined) return resume(Effect.void)
-        wake = () => resume(Effect.void)
-      })
+      // The thread may have answered before anybody waits for it.
+      const waitUntil = (is: () => boolean) =>
+        Effect.callback<void>((resume) => {
+          wake = () => {
+            if (is()) resume(Effect.void)
+          }
+          wake()
+        })
       yield* Effect.addFinalizer(() =>
         Effect.suspend(() => {
           if (job === undefined || end !== undefined) return Effect.void
           job.cancel()
-          return Effect.repeat(waitForThread, { until: () => end !== undefined })
+          return waitUntil(() => end !== undefined)
         })
       )
       return {
         advance: Effect.suspend(() => {
+          paused = false
           if (job === undefined) job = pool.submit(scanTask(root, options, millis), listener)
           else if (end === undefined) job.resume()
-          return waitForThread
+          return waitUntil(() => paused || end !== undefined)
         }).pipe(
           Effect.andThen(
             Effect.suspend(() =>

@@ -294,4 +294,12 @@ export const layerBackups: Layer.Layer<
 )
 
 /** Both workers. @category layers @since 0.1.0 */
-export const layer = Layer.merge(layerSkillVersions, layerBackups)
+export const layer: Layer.Layer<
+  BackupWorker | SkillVersionWorker,
+  never,
+  | BackupExpiration
+  | ExpirationSettings.ExpirationSettings
+  | HostControls
+  | RetentionSettings.RetentionSettings
+  | SkillVersionRetention
+> = Layer.merge(layerSkillVersions, layerBackups)

@@ -1,5 +1,5 @@
 /** The metrics of both workers, named and measured as `docs/operations.md` tells. */
-import { type BackupReport, type VersionReport } from "@reclaim/core"
+import type { BackupReport, VersionReport } from "@reclaim/core"
 import { DateTime, Effect, Metric } from "effect"
 
 type WorkerName = "backups" | "skill-versions"

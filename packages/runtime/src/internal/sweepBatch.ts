@@ -149,7 +149,7 @@ const removeOrphans = Effect.fnUntraced(function* (
     const usedAt = effective._tag === "Recorded" ? DateTime.toEpochMillis(effective.at) : modifiedAt(info)
     return isOlder(batch, usedAt, grace)
   })
-  if (old.length === 0) return
+  if (old.length === 0 || batch.busy.has(companyId)) return
   const remove = Effect.fnUntraced(function* (orphan: VersionStore.Orphan) {
     if (Option.isNone(yield* store.inspect(orphan))) yield* records.remove(orphan)
   })
