@@ -159,7 +159,6 @@ const removeOrphans = Effect.fnUntraced(function* (
     )
     .pipe(
       Effect.catchTags({
-        // They can wait: an old record costs a few bytes.
         CompanyBusy: () => Effect.void,
         DatabaseError: (error) =>
           DatabaseError.isPassing(error)
