@@ -149,6 +149,7 @@ const removeOrphans = Effect.fnUntraced(function* (
     const usedAt = effective._tag === "Recorded" ? DateTime.toEpochMillis(effective.at) : modifiedAt(info)
     return isOlder(batch, usedAt, grace)
   })
+  // An old record costs a few bytes: it can wait until the company is not busy.
   if (old.length === 0 || batch.busy.has(companyId)) return
   const remove = Effect.fnUntraced(function* (orphan: VersionStore.Orphan) {
     if (Option.isNone(yield* store.inspect(orphan))) yield* records.remove(orphan)
