@@ -533,12 +533,13 @@ layer(World.layer(), { excludeTestServices: true })("audit", (it) => {
       yield* prepare(companyId, [copies[3]!.versionId])
       Fs.rmSync(paths[3]!, { recursive: true })
       const start = process.hrtime.bigint()
-      const found = yield* World.elsewhere({ bounds: { lockTimeout: "1500 millis" } })(
+      const found = yield* World.elsewhere({ bounds: { lockTimeout: "3 seconds" } })(
         audit(companyId, { repair: true })
       ).pipe(Sweeping.holding(companyId, "companyExclusive"))
       const seconds = Number(process.hrtime.bigint() - start) / 1e9
       assert.deepStrictEqual(found.map(short), Array<string>(4).fill("unprovable CompanyBusy"))
-      assert.isBelow(seconds, 3)
+      // Four waits would be twelve seconds.
+      assert.isBelow(seconds, 9)
       assert.deepStrictEqual((yield* audit(companyId)).map(short), ["intact", "intact", "intact", "missing"])
     })
   )
@@ -552,7 +553,8 @@ layer(World.layer(), { excludeTestServices: true })("audit", (it) => {
       const seconds = Number(process.hrtime.bigint() - start) / 1e9
       assert.deepStrictEqual(found.map(short), Array<string>(3).fill("altered CompanyBusy"))
       assert.isAbove(seconds, 4)
-      assert.isBelow(seconds, 9)
+      // Three waits would be fifteen seconds.
+      assert.isBelow(seconds, 13)
       for (const path of paths) assert.strictEqual(Fs.readFileSync(`${path}/SKILL.md`, "utf8"), "mine")
     })
   )
