@@ -109,7 +109,13 @@ const uncommitted = <A, E, R>(
     )
     yield* Effect.raceFirst(Deferred.await(entered), Effect.asVoid(Fiber.join(preparing)))
     const waiting = yield* Effect.forkChild(self)
-    yield* eventually(Effect.map(sql`select 1 from pg_locks where not granted`, (rows) => rows.length > 0))
+    yield* eventually(
+      Effect.map(
+        sql`select 1 from pg_stat_activity
+      where datname = current_database() and wait_event_type = 'Lock'`,
+        (rows) => rows.length > 0
+      )
+    )
     yield* Deferred.succeed(gate, undefined)
     yield* Fiber.join(preparing)
     return yield* Fiber.join(waiting)
