@@ -2,13 +2,13 @@ import { expect, it, layer } from "@effect/vitest"
 import { Ids, VersionAudit } from "@reclaim/core"
 import { HostSchema, SkillCatalog } from "@reclaim/db"
 import { SkillVersionAudit } from "@reclaim/runtime"
-import { Deferred, Effect, Exit, Fiber, FileSystem, Layer, Option, Ref, Schema, Stream } from "effect"
+import { Effect, Exit, FileSystem, Layer, Option, Ref, Schema, Stream } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import { Output } from "../src/index.ts"
 import { auditCompany } from "../src/internal/audit.ts"
 import { Printer } from "../src/internal/printer.ts"
 import * as Fixture from "./support/fixture.ts"
-import { eventually, start } from "./support/reclaim.ts"
+import { interrupted } from "./support/interrupted.ts"
 
 const decodeAudit = Schema.decodeUnknownEffect(Output.Audit)
 const decodeSummary = Schema.decodeUnknownEffect(Output.AuditSummary)
@@ -189,33 +189,14 @@ layer(Fixture.layer, { timeout: 60_000 })("skills audit", (it) => {
 
   it.effect("[O-04] Ctrl-C ends an audit that waits for a lock, with 130 and nothing left open", () =>
     Effect.gen(function* () {
-      const { companyId, instance, url } = yield* broken
-      const sql = yield* SqlClient.SqlClient
-      const ours = sql<{ readonly waits: boolean }>`
-        select coalesce(wait_event_type = 'Lock', false) as waits from pg_stat_activity
-        where datname = current_database() and application_name = 'reclaim'`
-      const locked = yield* Deferred.make<void>()
-      const blocker = yield* sql`lock table company_skill_versions in access exclusive mode`.pipe(
-        Effect.andThen(Deferred.succeed(locked, undefined)),
-        Effect.andThen(Effect.never),
-        sql.withTransaction,
-        Effect.forkChild
+      const { companyId } = yield* broken
+      const { code, documents } = yield* interrupted(
+        ["skills", "audit", "--company", companyId, "--repair"],
+        "company_skill_versions"
       )
-      yield* Deferred.await(locked)
-      const audit = yield* start(["skills", "audit", "--company", companyId, "--repair", "--json"], {
-        env: { DATABASE_URL: url, RECLAIM_INSTANCE: instance }
-      })
-      const output = yield* Effect.forkChild(audit.stdout.pipe(Stream.decodeText(), Stream.mkString))
-      yield* eventually(Effect.map(ours, (rows) => rows.some(({ waits }) => waits)))
-      yield* audit.kill({ killSignal: "SIGINT" })
-      expect(yield* audit.exitCode).toBe(130)
-      const documents = (yield* Fiber.join(output)).split("\n").slice(0, -1)
-      expect(documents.map((line): unknown => JSON.parse(line))).toMatchObject([
-        { type: "error", _tag: "Interrupted" }
-      ])
-      yield* eventually(Effect.map(ours, (rows) => rows.length === 0))
-      yield* Fiber.interrupt(blocker)
-    }).pipe(Effect.scoped)
+      expect(code).toBe(130)
+      expect(documents).toMatchObject([{ type: "error", _tag: "Interrupted" }])
+    })
   )
 
   it.effect("[O-02] its help shows how to use it", () =>

@@ -7,8 +7,8 @@ import { BackupExpiration, FailoverBackups, SessionActivity, SessionBackups } fr
 import { Effect, Exit, FileSystem, Layer, Option, Redacted, Ref, Schema, Stream } from "effect"
 import { Output } from "../src/index.ts"
 import * as Backups from "../src/internal/backups.ts"
-import { Printer } from "../src/internal/printer.ts"
 import * as Fixture from "./support/fixture.ts"
+import * as Recording from "./support/recording.ts"
 import * as Sessions from "./support/sessions.ts"
 
 const decodeSummary = Schema.decodeUnknownOption(Output.BackupSweepSummary)
@@ -31,17 +31,7 @@ const sweep = Effect.fnUntraced(function* (errors: number, flags: Partial<Backup
       Layer.mergeAll(
         Layer.mock(BackupExpiration.BackupExpiration, { sweep: () => Stream.fromIterable(batches) }),
         ExpirationSettings.layer(),
-        Layer.mock(Printer, {
-          json: true,
-          lines: () => Effect.void,
-          table: () => Effect.void,
-          progress: () => Effect.void,
-          document: (schema, value) =>
-            Schema.encodeEffect(schema)(value).pipe(
-              Effect.orDie,
-              Effect.flatMap((document) => Ref.update(documents, (all) => [...all, document]))
-            )
-        })
+        Recording.layer(documents)
       )
     ),
     Effect.exit

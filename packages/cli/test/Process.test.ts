@@ -1,10 +1,11 @@
 import { expect, layer } from "@effect/vitest"
-import { Deferred, Effect, Fiber, FileSystem, Stream } from "effect"
+import { Effect, FileSystem, Stream } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import { Cli } from "../src/index.ts"
 import packageJson from "../package.json" with { type: "json" }
 import * as Fixture from "./support/fixture.ts"
-import { binary, eventually, reclaim, start } from "./support/reclaim.ts"
+import { interrupted } from "./support/interrupted.ts"
+import { binary, reclaim, start } from "./support/reclaim.ts"
 
 layer(Fixture.layer, { timeout: 60_000 })("the process", (it) => {
   it.effect("[O-02] runs from a checkout without a build, through a link as npm makes one", () =>
@@ -80,36 +81,14 @@ layer(Fixture.layer, { timeout: 60_000 })("the process", (it) => {
 
   it.effect("[O-04] Ctrl-C ends a sweep that waits, with 130 and nothing left open", () =>
     Effect.gen(function* () {
-      const { instance, oldCopy, url, versions } = yield* Fixture.Fixture
+      const { oldCopy, versions } = yield* Fixture.Fixture
       const files = yield* FileSystem.FileSystem
-      const sql = yield* SqlClient.SqlClient
       const path = yield* oldCopy(versions[0])
-      const ours = sql<{ readonly waits: boolean }>`
-        select coalesce(wait_event_type = 'Lock', false) as waits from pg_stat_activity
-        where datname = current_database() and application_name = 'reclaim'`
-      const locked = yield* Deferred.make<void>()
-      const blocker = yield* sql`lock table heartbeat_runs in access exclusive mode`.pipe(
-        Effect.andThen(Deferred.succeed(locked, undefined)),
-        Effect.andThen(Effect.never),
-        sql.withTransaction,
-        Effect.forkChild
-      )
-      yield* Deferred.await(locked)
-      const sweep = yield* start(["skills", "sweep", "--json"], {
-        env: { DATABASE_URL: url, RECLAIM_INSTANCE: instance }
-      })
-      const output = yield* Effect.forkChild(sweep.stdout.pipe(Stream.decodeText(), Stream.mkString))
-      yield* eventually(Effect.map(ours, (rows) => rows.some(({ waits }) => waits)))
-      yield* sweep.kill({ killSignal: "SIGINT" })
-      expect(yield* sweep.exitCode).toBe(130)
-      const documents = (yield* Fiber.join(output)).split("\n").slice(0, -1)
-      expect(documents.map((line): unknown => JSON.parse(line))).toMatchObject([
-        { type: "error", _tag: "Interrupted" }
-      ])
-      yield* eventually(Effect.map(ours, (rows) => rows.length === 0))
-      yield* Fiber.interrupt(blocker)
+      const { code, documents } = yield* interrupted(["skills", "sweep"], "heartbeat_runs")
+      expect(code).toBe(130)
+      expect(documents).toMatchObject([{ type: "error", _tag: "Interrupted" }])
       expect(yield* files.exists(path)).toBe(true)
-    }).pipe(Effect.scoped)
+    })
   )
 
   it.effect("[O-03] a reader that goes away ends the command without a stack trace", () =>

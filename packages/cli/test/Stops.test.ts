@@ -2,27 +2,9 @@
  * Stops the command at random moments of its sweeps, politely and not. `npm run test:stops` does it 200 times
  * each; `RECLAIM_SEED` repeats a run, as far as the machine's timing allows.
  */
-import * as PgClient from "@effect/sql-pg/PgClient"
 import { expect, layer } from "@effect/vitest"
-import { ExpirationSettings, Ids, RetentionSettings } from "@reclaim/core"
-import {
-  Holds,
-  HostSchema,
-  Journal,
-  SessionCatalog,
-  SkillCatalog,
-  SkillPins,
-  Transactions
-} from "@reclaim/db"
-import { InstanceRoots, PosixFileSystem } from "@reclaim/fs"
-import {
-  BackupExpiration,
-  SessionActivity,
-  SessionBackups,
-  SkillVersionCache,
-  SkillVersionRetention,
-  SkillVersions
-} from "@reclaim/runtime"
+import { Ids } from "@reclaim/core"
+import { BackupExpiration, SkillVersionCache, SkillVersionRetention } from "@reclaim/runtime"
 import { MovableClock } from "@reclaim/runtime/testing"
 import {
   Array as Arr,
@@ -35,13 +17,12 @@ import {
   Fiber,
   FileSystem,
   Layer,
-  Logger,
   Option,
   Random,
-  Redacted,
   Stream
 } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
+import * as ServerProcess from "../../runtime/test/support/serverProcess.ts"
 import * as Fixture from "./support/fixture.ts"
 import { start } from "./support/reclaim.ts"
 import * as Sessions from "./support/sessions.ts"
@@ -52,30 +33,7 @@ const versionCount = 12
 const later = Effect.fnUntraced(function* <A, E, R>(self: Effect.Effect<A, E, R>) {
   const { instance, url } = yield* Fixture.Fixture
   const now = DateTime.add(DateTime.nowUnsafe(), { minutes: 2 })
-  const database = Layer.mergeAll(
-    Holds.layer,
-    Journal.layer,
-    SessionCatalog.layer,
-    SkillCatalog.layer,
-    SkillPins.layer
-  ).pipe(
-    Layer.provideMerge(HostSchema.layer),
-    Layer.provideMerge(Transactions.layer),
-    Layer.provideMerge(MovableClock.layer(now)),
-    Layer.provideMerge(PgClient.layer({ url: Redacted.make(url) }))
-  )
-  const disk = Layer.merge(SkillVersions.layerDisk, SessionBackups.layerDisk).pipe(
-    Layer.provideMerge(InstanceRoots.layer({ instance }).pipe(Layer.provide(PosixFileSystem.layer)))
-  )
-  const settings = Layer.mergeAll(
-    RetentionSettings.layer(),
-    ExpirationSettings.layer(),
-    SessionActivity.layerNone,
-    Logger.layer([])
-  )
-  const services = Layer.mergeAll(SkillVersions.layerServices, SessionBackups.layerServices).pipe(
-    Layer.provideMerge(Layer.mergeAll(database, disk, settings))
-  )
+  const services = ServerProcess.layer({ instance, url, clock: MovableClock.layer(now) })
   return yield* Effect.provide(self, Layer.fresh(services), { local: true })
 })
 

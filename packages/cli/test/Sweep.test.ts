@@ -4,8 +4,8 @@ import { InstanceRoots, PosixFileSystem } from "@reclaim/fs"
 import { SkillVersionRetention } from "@reclaim/runtime"
 import { Effect, Exit, Layer, Option, Ref, Schema, Stream } from "effect"
 import { Output } from "../src/index.ts"
-import { Printer } from "../src/internal/printer.ts"
 import * as Skills from "../src/internal/skills.ts"
+import * as Recording from "./support/recording.ts"
 
 const decodeSummary = Schema.decodeUnknownOption(Output.SweepSummary)
 
@@ -55,17 +55,7 @@ const sweep = Effect.fnUntraced(function* ({ errors = 0, free }: Fakes, flags: P
           caseInsensitive: false
         }),
         RetentionSettings.layer(),
-        Layer.mock(Printer, {
-          json: true,
-          lines: () => Effect.void,
-          table: () => Effect.void,
-          progress: () => Effect.void,
-          document: (schema, value) =>
-            Schema.encodeEffect(schema)(value).pipe(
-              Effect.orDie,
-              Effect.flatMap((document) => Ref.update(documents, (all) => [...all, document]))
-            )
-        })
+        Recording.layer(documents)
       )
     ),
     Effect.exit

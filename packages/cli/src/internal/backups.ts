@@ -14,11 +14,10 @@ import { layerClient, layerRoots } from "./connection.ts"
 import { BadUsage, Unsuccessful } from "./failure.ts"
 import * as Flags from "./flags.ts"
 import type { Subcommand } from "./flags.ts"
-import { printBatches } from "./pass.ts"
+import * as Pass from "./pass.ts"
 import { Printer } from "./printer.ts"
 import { server } from "./process.ts"
 import { sentences } from "./reasons.ts"
-import { reasonColumns, reasonRows } from "./skills.ts"
 import { type Column, row } from "./table.ts"
 import { count, formatBytes, formatMillis } from "./units.ts"
 
@@ -134,7 +133,7 @@ const diagnoseAll = Effect.fnUntraced(function* (options: BackupExpiration.Diagn
   }
   yield* printer.lines("")
   if (Object.keys(summary.retained).length > 0) {
-    yield* printer.table(reasonColumns, reasonRows(summary.retained))
+    yield* printer.table(Pass.reasonColumns, Pass.reasonRows(summary.retained))
     yield* printer.lines("")
   }
   yield* printer.lines(
@@ -211,7 +210,7 @@ export const printPass = Effect.fnUntraced(function* <E, R>(
   start: { readonly dryRun: boolean; readonly continuation: string | null }
 ) {
   const printer = yield* Printer
-  const pass = yield* printBatches(batches, start, {
+  return yield* Pass.printPass(batches, start, {
     empty: BackupReport.empty,
     combine: BackupReport.combine,
     columns: batchColumns,
@@ -219,33 +218,27 @@ export const printPass = Effect.fnUntraced(function* <E, R>(
     document: (report, dryRun, continuation) =>
       printer.document(Output.BackupBatch, { type: "batch", ...toTotals(report, dryRun, continuation) }),
     progress: (report) =>
-      `checked ${count(report.checked, "session")}, reclaimed ${formatBytes(report.reclaimedAllocatedBytes)}`
+      `checked ${count(report.checked, "session")}, reclaimed ${formatBytes(report.reclaimedAllocatedBytes)}`,
+    summary: ({ batches: number, continuation, dryRun, report }) =>
+      printer.document(Output.BackupSweepSummary, {
+        type: "summary",
+        batches: number,
+        ...toTotals(report, dryRun, continuation)
+      }),
+    told: ({ dryRun, report }) => [
+      dryRun
+        ? `dry run: ${count(report.candidates, "backup")} could go, ${formatBytes(report.candidateAllocatedBytes)}; nothing was changed`
+        : `expired ${count(report.expired, "backup")} and reclaimed ${formatBytes(report.reclaimedAllocatedBytes)} in ${formatMillis(report.durationMillis)}`,
+      ...(report.clearedTaskSessions > 0
+        ? [
+            `removed ${count(report.clearedTaskSessions, "task session")}, so that reopened work starts afresh`
+          ]
+        : []),
+      ...(report.recovered > 0
+        ? [`brought back ${count(report.recovered, "backup")} that an interrupted expiration had moved`]
+        : [])
+    ]
   })
-  const { report } = pass
-  yield* printer.document(Output.BackupSweepSummary, {
-    type: "summary",
-    batches: pass.batches,
-    ...toTotals(report, pass.dryRun, pass.continuation)
-  })
-  if (Object.keys(report.skipped).length > 0) {
-    yield* printer.lines("")
-    yield* printer.table(reasonColumns, reasonRows(report.skipped))
-  }
-  yield* printer.lines(
-    "",
-    pass.dryRun
-      ? `dry run: ${count(report.candidates, "backup")} could go, ${formatBytes(report.candidateAllocatedBytes)}; nothing was changed`
-      : `expired ${count(report.expired, "backup")} and reclaimed ${formatBytes(report.reclaimedAllocatedBytes)} in ${formatMillis(report.durationMillis)}`,
-    ...(report.clearedTaskSessions > 0
-      ? [`removed ${count(report.clearedTaskSessions, "task session")}, so that reopened work starts afresh`]
-      : []),
-    ...(report.recovered > 0
-      ? [`brought back ${count(report.recovered, "backup")} that an interrupted expiration had moved`]
-      : []),
-    ...(report.errors > 0 ? [`${count(report.errors, "error")}; --log-level info tells more`] : []),
-    ...(pass.continuation === null ? [] : [`stopped early; go on with --continue ${pass.continuation}`])
-  )
-  return report
 })
 
 /** What the flags of `sweep` say. */

@@ -24,6 +24,7 @@ import type { Subcommand } from "./flags.ts"
 import { Printer } from "./printer.ts"
 import { server } from "./process.ts"
 import { sentence } from "./reasons.ts"
+import * as Pass from "./pass.ts"
 import * as Skills from "./skills.ts"
 import { count, formatBytes } from "./units.ts"
 
@@ -161,7 +162,7 @@ const story = Effect.fnUntraced(function* (instance: string, url: string, keep: 
     if (diagnosis._tag === "Copy") yield* printer.document(Output.Copy, Skills.toCopy(diagnosis))
   }
   yield* printer.document(Output.DiagnosisSummary, summary)
-  yield* printer.table(Skills.reasonColumns, Skills.reasonRows(summary.retained))
+  yield* printer.table(Pass.reasonColumns, Pass.reasonRows(summary.retained))
   yield* printer.lines("", "An example of each:", "")
   yield* printer.table(
     [{ title: "REASON" }, { title: "WHAT" }, { title: "WHY" }],

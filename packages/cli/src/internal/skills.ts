@@ -11,10 +11,10 @@ import { Unsuccessful } from "./failure.ts"
 import * as Flags from "./flags.ts"
 import type { Subcommand } from "./flags.ts"
 import { makeListing } from "./listing.ts"
-import { printBatches } from "./pass.ts"
+import * as Pass from "./pass.ts"
 import { Printer } from "./printer.ts"
 import { server } from "./process.ts"
-import { heading, sentence, sentences } from "./reasons.ts"
+import { sentence, sentences } from "./reasons.ts"
 import type { Column } from "./table.ts"
 import { count, formatBytes, formatInstant, formatMillis } from "./units.ts"
 
@@ -33,18 +33,6 @@ const layer = layerWith()
 const company = Flags.company.pipe(Flag.optional)
 
 // --- diagnose
-
-/** How often each reason kept something, most often first. */
-export const reasonRows = (counts: Output.Counts): ReadonlyArray<ReadonlyArray<string>> =>
-  Object.entries(counts)
-    .toSorted(([left, a], [right, b]) => b - a || (left < right ? -1 : 1))
-    .map(([tag, times]) => [times.toLocaleString("en-US"), tag, heading(tag)])
-
-export const reasonColumns: ReadonlyArray<Column> = [
-  { title: "STAYED", align: "right" },
-  { title: "REASON" },
-  { title: "BECAUSE" }
-]
 
 /** A diagnosis of a copy as a document. */
 export const toCopy = ({
@@ -173,7 +161,7 @@ const diagnoseAll = Effect.fnUntraced(function* (
   }
   yield* printer.lines("")
   if (Object.keys(summary.retained).length > 0)
-    yield* printer.table(reasonColumns, reasonRows(summary.retained))
+    yield* printer.table(Pass.reasonColumns, Pass.reasonRows(summary.retained))
   yield* printer.lines(
     "",
     `${count(summary.copies, "copy", "copies")} on disk, ${formatBytes(summary.allocatedBytes)}; ` +
@@ -251,13 +239,35 @@ const batchCells = (number: number, report: VersionReport.VersionReport): Readon
   formatMillis(report.durationMillis)
 ]
 
+const told = ({
+  dryRun,
+  report
+}: {
+  readonly dryRun: boolean
+  readonly report: VersionReport.VersionReport
+}): ReadonlyArray<string> => {
+  const free = Option.match(report.freeBytesAfter, {
+    onNone: () => "",
+    onSome: (bytes) => `; the volume has ${formatBytes(bytes)} free`
+  })
+  return [
+    dryRun
+      ? `dry run: ${count(report.candidates, "copy", "copies")} could go, ${formatBytes(report.candidateAllocatedBytes)}; nothing was changed`
+      : `evicted ${count(report.evicted, "copy", "copies")} and reclaimed ${formatBytes(report.reclaimedAllocatedBytes)} in ${formatMillis(report.durationMillis)}${free}`,
+    ...(report.healed > 0
+      ? [`restored ${count(report.healed, "copy", "copies")} that active runs had lost`]
+      : []),
+    ...(report.settled > 0 ? [`settled ${count(report.settled, "leftover")}`] : [])
+  ]
+}
+
 /** Prints each batch of a pass as it ends, then the whole. */
 export const printPass = Effect.fnUntraced(function* <E, R>(
   batches: Stream.Stream<SkillVersionRetention.Batch, E, R>,
   start: { readonly dryRun: boolean; readonly continuation: string | null }
 ) {
   const printer = yield* Printer
-  const pass = yield* printBatches(batches, start, {
+  return yield* Pass.printPass(batches, start, {
     empty: VersionReport.empty,
     combine: VersionReport.combine,
     columns: batchColumns,
@@ -265,35 +275,15 @@ export const printPass = Effect.fnUntraced(function* <E, R>(
     document: (report, dryRun, continuation) =>
       printer.document(Output.Batch, { type: "batch", ...toTotals(report, dryRun, continuation) }),
     progress: (report) =>
-      `looked at ${count(report.considered, "entry", "entries")}, reclaimed ${formatBytes(report.reclaimedAllocatedBytes)}`
+      `looked at ${count(report.considered, "entry", "entries")}, reclaimed ${formatBytes(report.reclaimedAllocatedBytes)}`,
+    summary: ({ batches: number, continuation, dryRun, report }) =>
+      printer.document(Output.SweepSummary, {
+        type: "summary",
+        batches: number,
+        ...toTotals(report, dryRun, continuation)
+      }),
+    told
   })
-  const { report } = pass
-  yield* printer.document(Output.SweepSummary, {
-    type: "summary",
-    batches: pass.batches,
-    ...toTotals(report, pass.dryRun, pass.continuation)
-  })
-  if (Object.keys(report.skipped).length > 0) {
-    yield* printer.lines("")
-    yield* printer.table(reasonColumns, reasonRows(report.skipped))
-  }
-  const free = Option.match(report.freeBytesAfter, {
-    onNone: () => "",
-    onSome: (bytes) => `; the volume has ${formatBytes(bytes)} free`
-  })
-  yield* printer.lines(
-    "",
-    pass.dryRun
-      ? `dry run: ${count(report.candidates, "copy", "copies")} could go, ${formatBytes(report.candidateAllocatedBytes)}; nothing was changed`
-      : `evicted ${count(report.evicted, "copy", "copies")} and reclaimed ${formatBytes(report.reclaimedAllocatedBytes)} in ${formatMillis(report.durationMillis)}${free}`,
-    ...(report.healed > 0
-      ? [`restored ${count(report.healed, "copy", "copies")} that active runs had lost`]
-      : []),
-    ...(report.settled > 0 ? [`settled ${count(report.settled, "leftover")}`] : []),
-    ...(report.errors > 0 ? [`${count(report.errors, "error")}; --log-level info tells more`] : []),
-    ...(pass.continuation === null ? [] : [`stopped early; go on with --continue ${pass.continuation}`])
-  )
-  return report
 })
 
 const freeNow = Effect.gen(function* () {

@@ -2,30 +2,13 @@
  * A server process that prepares, restores and sweeps at random until it is killed, and tells its parent what its
  * runs were promised. With an instant in place of a seed it sweeps once at that instant and ends.
  */
-import { PgClient } from "@effect/sql-pg"
-import { ExpirationSettings, Ids, RetentionSettings } from "@reclaim/core"
-import {
-  DatabaseClock,
-  Holds,
-  HostSchema,
-  Journal,
-  SessionCatalog,
-  SkillCatalog,
-  SkillPins,
-  Transactions
-} from "@reclaim/db"
-import { InstanceRoots, PosixFileSystem } from "@reclaim/fs"
-import { Cause, Effect, Layer, Logger, Random, Redacted, Schema, Stream } from "effect"
+import { Ids } from "@reclaim/core"
+import { DatabaseClock } from "@reclaim/db"
+import { Cause, Effect, Random, Schema, Stream } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
-import {
-  BackupExpiration,
-  SessionActivity,
-  SessionBackups,
-  SkillVersionCache,
-  SkillVersionRetention,
-  SkillVersions
-} from "../../src/index.ts"
+import { BackupExpiration, SkillVersionCache, SkillVersionRetention } from "../../src/index.ts"
 import { MovableClock } from "../../src/testing.ts"
+import * as ServerProcess from "../support/serverProcess.ts"
 import * as Disk from "./Disk.ts"
 
 const Task = Schema.fromJsonString(
@@ -121,37 +104,14 @@ const live = (task: Task) =>
 const main = Effect.gen(function* () {
   const task = yield* Schema.decodeUnknownEffect(Task)(process.argv[2])
   const { mode } = task
-  const clock = "settleAt" in mode ? MovableClock.layer(mode.settleAt) : DatabaseClock.layer
-  const database = Layer.mergeAll(
-    SkillCatalog.layer,
-    SkillPins.layer,
-    SessionCatalog.layer,
-    Holds.layer,
-    Journal.layer
-  ).pipe(
-    Layer.provideMerge(HostSchema.layer),
-    Layer.provideMerge(clock),
-    Layer.provideMerge(Transactions.layer),
-    Layer.provideMerge(PgClient.layer({ url: Redacted.make(task.url), maxConnections: 3 }))
-  )
-  const disk = Layer.mergeAll(SkillVersions.layerDisk, SessionBackups.layerDisk).pipe(
-    Layer.provideMerge(
-      InstanceRoots.layer({ instance: task.instance }).pipe(Layer.provide(PosixFileSystem.layer))
-    )
-  )
-  const services = Layer.mergeAll(SkillVersions.layerServices, SessionBackups.layerServices).pipe(
-    Layer.provideMerge(
-      Layer.mergeAll(
-        disk,
-        database,
-        SessionActivity.layerNone,
-        // Without a grace nothing but its pin keeps a copy.
-        RetentionSettings.layer({ grace: 0 }),
-        ExpirationSettings.layer({}),
-        Logger.layer([])
-      )
-    )
-  )
+  const services = ServerProcess.layer({
+    instance: task.instance,
+    url: task.url,
+    clock: "settleAt" in mode ? MovableClock.layer(mode.settleAt) : DatabaseClock.layer,
+    // Without a grace nothing but its pin keeps a copy.
+    retention: { grace: 0 },
+    pool: { maxConnections: 3 }
+  })
   const work =
     "settleAt" in mode ? Effect.andThen(sweep, expire) : live(task).pipe(Random.withSeed(mode.seed))
   yield* Effect.provide(work, services)

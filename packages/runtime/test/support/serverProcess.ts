@@ -1,30 +1,58 @@
-/** What a server process is made of: every service on an instance and a database, at one fixed time. */
+/** What a server process is made of: every service on an instance and a database, with one clock or another. */
 import { PgClient } from "@effect/sql-pg"
-import { RetentionSettings } from "@reclaim/core"
-import { Holds, HostSchema, Journal, SkillCatalog, SkillPins, Transactions } from "@reclaim/db"
+import { ExpirationSettings, RetentionSettings } from "@reclaim/core"
+import {
+  type DatabaseClock,
+  Holds,
+  HostSchema,
+  Journal,
+  SessionCatalog,
+  SkillCatalog,
+  SkillPins,
+  Transactions
+} from "@reclaim/db"
 import { InstanceRoots, PosixFileSystem } from "@reclaim/fs"
-import { type DateTime, Layer, Logger, Redacted } from "effect"
-import { SkillVersions } from "../../src/index.ts"
-import { MovableClock } from "../../src/testing.ts"
+import { Layer, Logger, Redacted } from "effect"
+import type * as SqlClient from "effect/sql/SqlClient"
+import { SessionActivity, SessionBackups, SkillVersions } from "../../src/index.ts"
 
-export const layer = (options: {
+export interface Options {
   readonly instance: string
   readonly url: string
-  readonly now: DateTime.Utc
-}) => {
-  const roots = InstanceRoots.layer({ instance: options.instance }).pipe(Layer.provide(PosixFileSystem.layer))
-  const database = Layer.mergeAll(SkillCatalog.layer, SkillPins.layer, Holds.layer, Journal.layer).pipe(
+  /** The database's, or one that a test moves. */
+  readonly clock: Layer.Layer<
+    DatabaseClock.DatabaseClock,
+    never,
+    SqlClient.SqlClient | Transactions.Transactions
+  >
+  readonly retention?: RetentionSettings.Options
+  readonly pool?: Omit<PgClient.PgPoolConfig, "url">
+}
+
+export const layer = ({ clock, instance, pool, retention, url }: Options) => {
+  const database = Layer.mergeAll(
+    Holds.layer,
+    Journal.layer,
+    SessionCatalog.layer,
+    SkillCatalog.layer,
+    SkillPins.layer
+  ).pipe(
     Layer.provideMerge(HostSchema.layer),
+    Layer.provideMerge(clock),
     Layer.provideMerge(Transactions.layer),
-    Layer.provideMerge(MovableClock.layer(options.now)),
-    Layer.provide(PgClient.layer({ url: Redacted.make(options.url) }))
+    Layer.provideMerge(PgClient.layer({ ...pool, url: Redacted.make(url) }))
   )
-  return SkillVersions.layerServices.pipe(
+  const disk = Layer.merge(SkillVersions.layerDisk, SessionBackups.layerDisk).pipe(
+    Layer.provideMerge(InstanceRoots.layer({ instance }).pipe(Layer.provide(PosixFileSystem.layer)))
+  )
+  return Layer.mergeAll(SkillVersions.layerServices, SessionBackups.layerServices).pipe(
     Layer.provideMerge(
       Layer.mergeAll(
-        SkillVersions.layerDisk.pipe(Layer.provideMerge(roots)),
         database,
-        RetentionSettings.layer({}),
+        disk,
+        RetentionSettings.layer(retention),
+        ExpirationSettings.layer(),
+        SessionActivity.layerNone,
         Logger.layer([])
       )
     )

@@ -2,6 +2,7 @@
 import { VersionReport } from "@reclaim/core"
 import { Effect, Schema, Stream } from "effect"
 import { ServerName, SkillVersionRetention } from "../../src/index.ts"
+import { MovableClock } from "../../src/testing.ts"
 import * as ServerProcess from "./serverProcess.ts"
 
 const Task = Schema.fromJsonString(
@@ -31,7 +32,7 @@ const main = Effect.gen(function* () {
     }
   })
   const evicted = yield* passes.pipe(
-    Effect.provide(ServerProcess.layer(task)),
+    Effect.provide(ServerProcess.layer({ ...task, clock: MovableClock.layer(task.now) })),
     Effect.provideService(ServerName.ServerName, task.name)
   )
   process.stdout.write(`${JSON.stringify({ name: task.name, evicted })}\n`)

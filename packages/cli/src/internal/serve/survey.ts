@@ -6,7 +6,7 @@ import type { Ids } from "@reclaim/core"
 import { DatabaseClock, Journal } from "@reclaim/db"
 import { InstanceRoots, PosixFileSystem, Trees, VersionStore } from "@reclaim/fs"
 import { BackupExpiration, HostControls } from "@reclaim/runtime"
-import { Cause, Context, DateTime, Duration, Effect, Layer, Option, Ref, Stream } from "effect"
+import { Cause, Context, DateTime, Duration, Effect, Layer, Option, Ref, Result, Stream } from "effect"
 import type * as Output from "../../Output.ts"
 import { addDiagnosis, emptyDiagnosis } from "../backups.ts"
 
@@ -52,29 +52,42 @@ const rest = 10
 // 30 days: what fits in a chart on a phone; the journal keeps 90.
 const shownDays = 30
 
+// 256: some messages to the threads at a time, and some kilobytes of entries in memory.
+const measuredAtOnce = 256
+
+type Occupant = VersionStore.Entry | VersionStore.Obstacle
+
+const isOccupant = (entry: VersionStore.StoreEntry): entry is Occupant =>
+  entry._tag === "Entry" || entry._tag === "Obstacle"
+
 const holdings = Effect.gen(function* () {
   const store = yield* VersionStore.VersionStore
   const trees = yield* Trees.Trees
-  const found = yield* store.entries().pipe(
-    Stream.runFoldEffect(
-      () => new Map<Ids.CompanyId, Holding>(),
-      Effect.fnUntraced(function* (found, entry) {
-        if (entry._tag !== "Entry" && entry._tag !== "Obstacle") return found
-        const { companyId } = entry
-        const before = found.get(companyId) ?? { companyId, copies: 0, allocatedBytes: 0n, others: 0 }
-        if (entry._tag === "Obstacle") return found.set(companyId, { ...before, others: before.others + 1 })
-        // What goes while it is measured takes no room.
-        const bytes = yield* trees.usage(entry.path).pipe(
-          Effect.map(({ allocatedBytes }) => allocatedBytes),
-          Effect.orElseSucceed(() => 0n)
-        )
-        const copy = entry.name._tag === "Copy"
-        return found.set(companyId, {
-          companyId,
-          copies: before.copies + (copy ? 1 : 0),
-          others: before.others + (copy ? 0 : 1),
-          allocatedBytes: before.allocatedBytes + bytes
-        })
+  const found = new Map<Ids.CompanyId, Holding>()
+  const add = (entry: Occupant, allocatedBytes: bigint) => {
+    const { companyId } = entry
+    const before = found.get(companyId) ?? { companyId, copies: 0, allocatedBytes: 0n, others: 0 }
+    const copy = entry._tag === "Entry" && entry.name._tag === "Copy"
+    found.set(companyId, {
+      companyId,
+      copies: before.copies + (copy ? 1 : 0),
+      others: before.others + (copy ? 0 : 1),
+      allocatedBytes: before.allocatedBytes + allocatedBytes
+    })
+  }
+  yield* store.entries().pipe(
+    Stream.filter(isOccupant),
+    Stream.grouped(measuredAtOnce),
+    Stream.runForEach(
+      Effect.fnUntraced(function* (occupants) {
+        for (const entry of occupants) if (entry._tag === "Obstacle") add(entry, 0n)
+        const entries = occupants.filter((entry) => entry._tag === "Entry")
+        const usages = yield* trees.usages(entries.map(({ path }) => path))
+        for (const [index, entry] of entries.entries()) {
+          const usage = usages[index]
+          // What goes while it is measured takes no room.
+          add(entry, usage !== undefined && Result.isSuccess(usage) ? usage.success.allocatedBytes : 0n)
+        }
       })
     )
   )
