@@ -109,6 +109,30 @@ layer(World.layer(), { excludeTestServices: true })("settling what crashed proce
       })
     )
 
+    const twins: typeof states = [
+      ["the same as the other", undefined, ["copy"]],
+      ["altered", edit, [".replaced", "copy"]]
+    ]
+    for (const [name, alter, expected] of twins) {
+      it.effect(`[S-22] [Q-03] is settled by the same sweep when there are two of a copy, one ${name}`, () =>
+        Effect.gen(function* () {
+          const made = yield* Sweeping.idleSkill({ versions: 1 })
+          yield* (yield* AccessRecords.AccessRecords).touch(
+            made.copies[0]!,
+            DateTime.add(World.noon, { hours: 1 })
+          )
+          // Killed while it was leaving, restored meanwhile, and killed again.
+          yield* leave(made, "evicting", { taken: true, ...(alter === undefined ? {} : { alter }) })
+          yield* leave(made, "evicting", { taken: false })
+          assert.deepStrictEqual(yield* rest(made), [".evicting", ".evicting"])
+          const report = yield* World.sweepOnce({ companyId: made.companyId })
+          assert.strictEqual(report.settled, 2)
+          assert.strictEqual(report.errors, 0)
+          assert.deepStrictEqual(yield* rest(made), expected)
+        })
+      )
+    }
+
     it.effect("[S-22] is not lost when its name is taken, or becomes free, just before the lock", () =>
       Effect.gen(function* () {
         const made = yield* Sweeping.idleSkill({ versions: 1 })

@@ -72,6 +72,34 @@ export const look = Effect.fnUntraced(function* (
   return { entry, copy, revision: Option.none(), facts, action: Leftover.settle(facts, settings.grace) }
 })
 
+/**
+ * Of several that would get the same name back only one can: the one that left it last. It comes first, and
+ * about the others it is decided as though it had its name, or each would cost a sweep of its own. A copy that
+ * was restored and moved again before an older move of it was settled leaves several.
+ */
+export const oneForEachName = (
+  leftovers: ReadonlyArray<Found>,
+  grace: Duration.Duration
+): ReadonlyArray<Found> => {
+  const nameOf = ({ copy }: Found) => `${copy.companyId}/${copy.skillId}/${copy.versionId}`
+  const last = new Map<string, Found>()
+  for (const found of leftovers) {
+    if (found.action._tag !== "MoveBack") continue
+    const other = last.get(nameOf(found))
+    if (other === undefined || other.entry.info.ctimeNs < found.entry.info.ctimeNs) {
+      last.set(nameOf(found), found)
+    }
+  }
+  const back = new Set(last.values())
+  const others = leftovers.flatMap((found): ReadonlyArray<Found> => {
+    if (back.has(found)) return []
+    if (found.action._tag !== "MoveBack") return [found]
+    const facts = { ...found.facts, nameTaken: true }
+    return [{ ...found, facts, action: Leftover.settle(facts, grace) }]
+  })
+  return [...back, ...others]
+}
+
 /** Adds the revisions of the rows that some leftovers are to be compared with. */
 export const comparable = Effect.fnUntraced(function* (
   leftovers: ReadonlyArray<Found>

@@ -5,7 +5,16 @@ import { Array as Arr, DateTime, Duration, Effect, Option, Schema, Stream } from
 import { evict } from "./eviction.ts"
 import { type Examination, examineAll } from "./examination.ts"
 import { judge, type Judged, type ManifestOf, manifestsOf, reasonOf } from "./judgement.ts"
-import { comparable, type Found, type LeftoverEntry, look, plan, settle, vanished } from "./settlement.ts"
+import {
+  comparable,
+  type Found,
+  type LeftoverEntry,
+  look,
+  oneForEachName,
+  plan,
+  settle,
+  vanished
+} from "./settlement.ts"
 import type { DatabaseFailure, Services } from "./services.ts"
 import { deleteTrash } from "./trash.ts"
 
@@ -210,11 +219,9 @@ export const sweepEntries = Effect.fnUntraced(function* (
   counts.considered = entries.filter(isConsidered).length
 
   const candidates = judged.filter(({ reasons }) => reasons.length === 0)
-  const leftovers = yield* comparable(
-    Arr.getSomes(
-      yield* Effect.forEach(entries.filter(isLeftover), (entry) => attempt(batch, look(entry, now)))
-    )
-  )
+  const { grace } = yield* RetentionSettings.RetentionSettings
+  const found = yield* Effect.forEach(entries.filter(isLeftover), (entry) => attempt(batch, look(entry, now)))
+  const leftovers = yield* comparable(oneForEachName(Arr.getSomes(found), grace))
   const manifestOf = yield* manifestsOf([
     ...candidates.map(({ copy }) => copy),
     ...leftovers.flatMap(({ copy, revision }) => (Option.isSome(revision) ? [copy] : []))
