@@ -100,6 +100,14 @@ export const backups = [
     tests: ["fs/BackupStore"]
   },
   {
+    promise: "B-07",
+    name: "what was found out batches ago decides",
+    file: "runtime/BackupExpiration",
+    find: "if (dryRun || acting.length === 0)",
+    replace: "if (dryRun || acting.length >= 0)",
+    tests: ["runtime/BackupsBatches"]
+  },
+  {
     promise: "B-04",
     name: "201 sessions in a batch",
     file: "runtime/BackupExpiration",

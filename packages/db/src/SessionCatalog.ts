@@ -21,7 +21,7 @@ import type { Fragment } from "effect/sql/Statement"
 import { type DatabaseError, fromSqlError } from "./DatabaseError.ts"
 import { HostSchema, type MissingTables } from "./HostSchema.ts"
 import { hasCompany } from "./internal/hasCompany.ts"
-import { millis, query } from "./internal/rows.ts"
+import { decodedAtOnce, millis, query } from "./internal/rows.ts"
 import { Transactions } from "./Transactions.ts"
 
 /**
@@ -261,7 +261,8 @@ export const layer: Layer.Layer<
       const decode = Schema.decodeUnknownResult(schema)
       const decoded: Array<A> = []
       const broken: Array<Rows<A>["broken"][number]> = []
-      for (const row of rows) {
+      for (const [index, row] of rows.entries()) {
+        if (index > 0 && index % decodedAtOnce === 0) yield* Effect.yieldNow
         const result = decode(row)
         if (Result.isSuccess(result)) decoded.push(result.success)
         else {

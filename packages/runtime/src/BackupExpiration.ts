@@ -21,7 +21,8 @@ import {
   Continuation,
   ExpirationSettings,
   type Ids,
-  type NativeSession
+  type NativeSession,
+  type RetentionPolicy
 } from "@reclaim/core"
 import {
   DatabaseClock,
@@ -151,10 +152,14 @@ export type Services =
   | Transactions.Transactions
   | Trees.Trees
 
-// 200 and 50: the seed document fixes them; they bound one batch's statements and its row locks.
+// 200 and 50: the seed document fixes them; they bound what one batch does and its row locks.
 const maxChecked = 200
 const maxExpired = 50
+// 1,000: the host has no index by which a session's rows are found, so each look goes over whole tables however
+// many sessions it asks for. More at once would save little and hold more rows in memory.
+const maxAhead = 1_000
 
+/** A session as it was looked at, with every reason that keeps its backups. */
 interface Checked {
   readonly inspected: Expiration.Inspected
   readonly found: SessionCatalog.Found
@@ -165,6 +170,11 @@ interface Checked {
   readonly companyId: Ids.CompanyId | null
 }
 
+const hasBackups = (disk: BackupStore.ScopeState): boolean => Expiration.backupsOf(disk).length > 0
+
+const hasLeftovers = ({ expired, pending, retiring }: BackupStore.ScopeState): boolean =>
+  expired.length + pending.length + retiring.length > 0
+
 /** Looks at scopes and decides about their backups, in a number of statements that does not depend on them. */
 const check = Effect.fnUntraced(function* (scopes: ReadonlyArray<Ids.ScopeId>) {
   const catalog = yield* SessionCatalog.SessionCatalog
@@ -173,7 +183,11 @@ const check = Effect.fnUntraced(function* (scopes: ReadonlyArray<Ids.ScopeId>) {
     concurrency: Expiration.inspectConcurrency
   })
   const now = yield* clocks
-  const found = yield* catalog.load(inspected.map(({ ref }) => ref))
+  // A session folder outlives its backups by far: of one that holds nothing, nothing is asked.
+  const asked = inspected.filter(
+    ({ disk }) => hasBackups(disk) || hasLeftovers(disk) || disk.obstacles.length > 0
+  )
+  const found = yield* catalog.load(asked.map(({ ref }) => ref))
   const held = yield* holds.scopes(scopes)
   const foundOf = Expiration.bySession(found)
   const checked = yield* Effect.forEach(inspected, (each) =>
@@ -194,19 +208,70 @@ const check = Effect.fnUntraced(function* (scopes: ReadonlyArray<Ids.ScopeId>) {
   return { checked, found, now }
 })
 
-const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | undefined, dryRun: boolean) {
+const scopesOf = (entries: ReadonlyArray<BackupStore.ScopeEntry>): ReadonlyArray<Ids.ScopeId> =>
+  entries.flatMap((entry) => (entry._tag === "Scope" ? [entry.scope] : []))
+
+/** What was found out about scopes, ahead of their batches too. With the `acting` ones something is to be done. */
+interface Ahead {
+  readonly reasons: ReadonlyMap<Ids.ScopeId, Checked["reasons"]>
+  readonly acting: ReadonlyMap<Ids.ScopeId, Checked>
+  readonly now: RetentionPolicy.Now
+}
+
+const isActing = ({ inspected: { disk }, reasons }: Checked): boolean =>
+  hasLeftovers(disk) || (reasons.length === 0 && hasBackups(disk))
+
+/** Keeps no rows of the sessions that stay: nearly all do. */
+const lookAhead = Effect.fnUntraced(function* (scopes: ReadonlyArray<Ids.ScopeId>) {
+  const { checked, now } = yield* check(scopes)
+  const ahead: Ahead = {
+    reasons: new Map(checked.map(({ inspected, reasons }) => [inspected.ref.scope, reasons])),
+    acting: new Map(checked.filter(isActing).map((each) => [each.inspected.ref.scope, each])),
+    now
+  }
+  return ahead
+})
+
+/** The scopes of a batch as they are now, and what was found out ahead for the batches after it. */
+const examine = Effect.fnUntraced(function* (
+  scopes: ReadonlyArray<Ids.ScopeId>,
+  upcoming: Effect.Effect<ReadonlyArray<Ids.ScopeId>, FileError.FileError>,
+  known: Option.Option<Ahead>,
+  dryRun: boolean
+) {
+  const before = Option.filter(known, ({ reasons }) => scopes.every((scope) => reasons.has(scope)))
+  if (Option.isNone(before)) {
+    const ahead = yield* lookAhead(yield* upcoming)
+    return { examined: ahead, ahead }
+  }
+  const acting = scopes.filter((scope) => before.value.acting.has(scope))
+  // The batches since then may have taken minutes: what is to be done is decided anew.
+  if (dryRun || acting.length === 0) return { examined: before.value, ahead: before.value }
+  const { acting: still, now, reasons } = yield* lookAhead(acting)
+  const examined = { acting: still, now, reasons: new Map([...before.value.reasons, ...reasons]) }
+  return { examined, ahead: before.value }
+})
+
+const runBatch = Effect.fn("BackupExpiration.batch")(function* (
+  after: string | undefined,
+  known: Option.Option<Ahead>,
+  dryRun: boolean
+) {
   const store = yield* BackupStore.BackupStore
   const startedAt = yield* Clock.monotonicTimeNanos
-  const listed = yield* store.scopes(after).pipe(Stream.take(maxChecked + 1), Stream.runCollect)
+  const next = (count: number) => store.scopes(after).pipe(Stream.take(count), Stream.runCollect)
+  const listed = yield* next(maxChecked + 1)
   const entries = listed.slice(0, maxChecked)
   const skipped: Record<string, number> = {}
   const skip = (tags: ReadonlyArray<{ readonly _tag: string }>) => {
     for (const tag of new Set(tags.map(({ _tag }) => _tag))) skipped[tag] = (skipped[tag] ?? 0) + 1
   }
-  const { checked, now } = yield* check(
-    entries.flatMap((entry) => (entry._tag === "Scope" ? [entry.scope] : []))
+  const { ahead, examined } = yield* examine(
+    scopesOf(entries),
+    Effect.map(next(maxAhead), scopesOf),
+    known,
+    dryRun
   )
-  const checkedOf = new Map(checked.map((each) => [each.inspected.ref.scope, each]))
 
   let counted = 0
   let candidates = 0
@@ -246,9 +311,8 @@ const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | 
     runs
   }: Checked) {
     const { scope } = inspected.ref
-    const { expired: left, pending, retiring } = inspected.disk
-    if (!dryRun && left.length + pending.length + retiring.length > 0) {
-      const settled = yield* settle({ inspected, companyId, runs, held, now })
+    if (!dryRun && hasLeftovers(inspected.disk)) {
+      const settled = yield* settle({ inspected, companyId, runs, held, now: examined.now })
       if (settled.expired.length > 0) {
         toDelete.push({ scope, runIds: Option.none(), folders: settled.expired })
       }
@@ -276,8 +340,11 @@ const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | 
         skip([entry.reason])
         continue
       }
-      const each = checkedOf.get(entry.scope)
-      if (each === undefined) continue
+      const each = examined.acting.get(entry.scope)
+      if (each === undefined) {
+        skip(examined.reasons.get(entry.scope) ?? [])
+        continue
+      }
       yield* consider(each).pipe(
         Effect.catchTag("FileError", (error) => {
           errors += 1
@@ -344,7 +411,7 @@ const runBatch = Effect.fn("BackupExpiration.batch")(function* (after: string | 
       Effect.annotateLogs({ ...BackupReport.toLog(report), worker: "backups", dryRun })
     )
   }
-  return { report, position: last ? undefined : position }
+  return { report, ahead, position: last ? undefined : position }
 }, Effect.scoped)
 
 const sweepWith = Effect.fnUntraced(function* (options: SweepOptions) {
@@ -363,13 +430,15 @@ const sweepWith = Effect.fnUntraced(function* (options: SweepOptions) {
     yield* host.requireAdopted("expiring session backups")
     if (after === undefined) yield* pruneJournal
   }
-  return Stream.paginate(after, (from) =>
-    Effect.map(runBatch(from, dryRun), ({ position, report }) => {
+  const start: readonly [after: string | undefined, ahead: Option.Option<Ahead>] = [after, Option.none()]
+  return Stream.paginate(start, ([from, known]) =>
+    Effect.map(runBatch(from, known, dryRun), ({ ahead, position, report }) => {
       const continuation = Option.map(Option.fromUndefinedOr(position), (at) =>
         Continuation.encode(Continuation.Continuation.make({ worker: "backups", scope: "all", position: at }))
       )
       const batch: Batch = { report, dryRun, continuation }
-      return [[batch], position === undefined ? Option.none() : Option.some(position)] as const
+      const rest = Option.map(Option.fromUndefinedOr(position), (at) => [at, Option.some(ahead)] as const)
+      return [[batch], rest] as const
     })
   )
 })
@@ -378,9 +447,7 @@ const diagnoseScopes = Effect.fnUntraced(function* (
   entries: ReadonlyArray<BackupStore.ScopeEntry>,
   companyId: Ids.CompanyId | undefined
 ) {
-  const { checked, found } = yield* check(
-    entries.flatMap((entry) => (entry._tag === "Scope" ? [entry.scope] : []))
-  )
+  const { checked, found } = yield* check(scopesOf(entries))
   const owned = new Set(
     found.rows.runs.flatMap((run) => (companyId === undefined || run.companyId === companyId ? [run.id] : []))
   )

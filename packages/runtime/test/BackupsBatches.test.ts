@@ -103,6 +103,54 @@ layer(World.layer(), { excludeTestServices: true, timeout: "60 seconds" })("batc
     })
   )
 
+  it.effect("[B-04] [B-07] a session that is taken up while earlier batches are at work is not touched", () =>
+    Effect.gen(function* () {
+      yield* World.begin
+      const sessions = yield* many(60)
+      const sql = yield* SqlClient.SqlClient
+      const taken = sessions[55]!
+      const begun = sql`insert into heartbeat_runs (company_id, agent_id, status, runtime_mode, native_session_id)
+        select company_id, agent_id, 'running', 'native', native_session_id from heartbeat_runs
+        where id = ${taken.runId}::uuid`
+      const batches = yield* World.onceAt(
+        "expiration.beforeFinalLook",
+        Effect.provideService(Effect.asVoid(begun), SqlClient.SqlClient, sql)
+      )(World.sweep())
+      assert.deepStrictEqual(
+        batches.map(({ report }) => report.expired),
+        [50, 9]
+      )
+      // It was found out before it was moved, not when it was looked at for the last time.
+      assert.deepStrictEqual(yield* World.events(taken), [])
+      assert.strictEqual(batches[1]!.report.skipped["RunUnfinished"], 1)
+      assert.strictEqual(yield* named(sessions), 1)
+    })
+  )
+
+  it.effect(
+    "[B-04] [D-08] a pass asks for the rows of 1,000 sessions at once, and for none of an empty one",
+    () =>
+      Effect.gen(function* () {
+        yield* World.begin
+        const sessions = yield* many(410, 1)
+        const { statements, value: batches } = yield* World.statementsOf(World.sweep())
+        assert.deepStrictEqual(
+          batches.map(({ report }) => [report.checked, report.skipped]),
+          [200, 200, 10].map((count) => [count, { IssueOpen: count }])
+        )
+        assert.strictEqual(statements.filter((text) => text.includes("environment_leases")).length, 1)
+        for (const { scope } of sessions) {
+          Fs.rmSync(`${yield* World.pathOf(scope)}/failover-backups`, { recursive: true })
+        }
+        const empty = yield* World.statementsOf(World.sweep())
+        assert.deepStrictEqual(
+          empty.value.map(({ report }) => [report.checked, report.skipped]),
+          [200, 200, 10].map((count) => [count, {}])
+        )
+        assert.strictEqual(empty.statements.filter((text) => text.includes("environment_leases")).length, 0)
+      })
+  )
+
   it.effect("[B-04] scopes that come and go meanwhile are neither missed twice nor met twice", () =>
     Effect.gen(function* () {
       yield* World.begin

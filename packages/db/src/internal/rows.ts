@@ -5,7 +5,7 @@ import type { Fragment } from "effect/sql/Statement"
 import { type DatabaseError, fromSqlError, make } from "../DatabaseError.ts"
 
 // 1,000: some milliseconds of decoding, between which others get their turn.
-const decodedAtOnce = 1000
+export const decodedAtOnce = 1000
 
 /** Runs a statement and decodes its rows; one that does not decode fails the whole statement. */
 export const query = <S extends Schema.ConstraintDecoder<unknown>>(
