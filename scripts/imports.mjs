@@ -24,6 +24,7 @@ export const wrappers = {
   fs: {
     "PosixFileSystem.ts": ["files", "process", "control"],
     "internal/copyEngine.ts": ["files", "control"],
+    "internal/fileEngine.ts": ["files", "control"],
     "internal/syncQueue.ts": ["files", "control"],
     "internal/treeEngine.ts": ["files", "process", "control"],
     "internal/treeWorker.ts": ["files", "threads", "process", "control"],

@@ -14,9 +14,25 @@ export const disk = [
     promise: "F-01",
     name: "a link may stand for a folder",
     file: "fs/internal/folders",
-    find: '(info) => info.kind === "directory",',
-    replace: '(info) => info.kind === "directory" || info.kind === "symlink",',
+    find: '  info.kind === "directory"\n',
+    replace: '  info.kind === "directory" || info.kind === "symlink"\n',
     tests: ["fs/VersionStore", "fs/AccessRecords"]
+  },
+  {
+    promise: "F-01",
+    name: "of many files that are read at once one may be a link",
+    file: "fs/internal/fileEngine",
+    find: 'if (listed.isSymbolicLink()) throw refuse(path, "ELOOP")',
+    replace: "if (listed.isSymbolicLink()) return new Uint8Array()",
+    tests: ["fs/PosixFileSystem"]
+  },
+  {
+    promise: "F-08",
+    name: "of many files that are read at once one may be of any size",
+    file: "fs/internal/fileEngine",
+    find: 'if (size > BigInt(maxBytes)) throw refuse(path, "EFBIG")',
+    replace: "",
+    tests: ["fs/PosixFileSystem"]
   },
   {
     promise: "F-01",

@@ -461,6 +461,14 @@ export const versions = [
   },
   {
     promise: "S-22",
+    name: "of two leftovers of a copy each is to get its name",
+    file: "runtime/internal/sweepBatch",
+    find: "comparable(oneForEachName(Arr.getSomes(found), grace))",
+    replace: "comparable(Arr.getSomes(found))",
+    tests: ["runtime/Leftovers"]
+  },
+  {
+    promise: "S-22",
     name: "what leaves is settled a moment too late",
     file: "core/Leftover",
     find: "if (Duration.isLessThan(facts.age, evictingAge))",

@@ -17,13 +17,14 @@
  */
 import { Ids, type RetentionPolicy } from "@reclaim/core"
 import {
+  Array as Arr,
   Context,
   DateTime,
   Duration,
   Effect,
   Layer,
   Option,
-  type Result,
+  Result,
   Schema,
   Semaphore,
   Stream
@@ -33,7 +34,7 @@ import { text } from "./BytePath.ts"
 import type { CopyRef } from "./CopyRef.ts"
 import { type FileError, hasCode } from "./FileError.ts"
 import { InstanceRoots } from "./InstanceRoots.ts"
-import { ensureFolders, requireFolders } from "./internal/folders.ts"
+import { ensureFolders, requireAllFolders, requireFolders } from "./internal/folders.ts"
 import * as FaultPoints from "./internal/faultPoints.ts"
 import { PosixFileSystem } from "./PosixFileSystem.ts"
 
@@ -78,8 +79,6 @@ export const folderName = "__version_access__"
 const maxRecord = 4096
 // 5 minutes: as in `RetentionPolicy.effectiveLastUse`.
 const futureTolerance = Duration.minutes(5)
-// 16: as many records as are read at once; they are small and mostly in the page cache.
-const readConcurrency = 16
 // 64 locks for all records: touches of one copy wait for each other, others rarely do.
 const stripes = 64
 // 3 times: each time another sweep removed the empty folder just after it was made.
@@ -118,35 +117,45 @@ const makeRecords = Effect.gen(function* () {
   const requireFolder = (operation: string, companyId: Ids.CompanyId, skillId: Ids.SkillId) =>
     requireFolders(posix, operation, skills, folderNames(companyId, skillId))
 
-  /** None when the record's folder does not exist, absent when the record means nothing. */
+  /** Absent when the record means nothing. */
+  const lastUseOf = (bytes: Uint8Array): RetentionPolicy.LastUse => {
+    const record = decode(text(bytes))
+    return Option.isSome(record) ? { _tag: "Recorded", at: record.value.lastUsedAt } : absent
+  }
+
   const readIn = (folder: string, versionId: Ids.VersionId): Effect.Effect<RetentionPolicy.LastUse> =>
     posix.readSmall(`${folder}/${fileName(versionId)}`, maxRecord).pipe(
-      Effect.map((bytes): RetentionPolicy.LastUse => {
-        const record = decode(text(bytes))
-        return Option.isSome(record) ? { _tag: "Recorded", at: record.value.lastUsedAt } : absent
-      }),
+      Effect.map(lastUseOf),
       Effect.orElseSucceed(() => absent)
     )
 
-  const readBelow = (folder: Effect.Effect<string, FileError>, copy: CopyRef) =>
-    folder.pipe(
-      Effect.flatMap((path) => readIn(path, copy.versionId)),
+  const read = (copy: CopyRef) =>
+    requireFolder("read", copy.companyId, copy.skillId).pipe(
+      Effect.flatMap((folder) => readIn(folder, copy.versionId)),
       Effect.catchIf(hasCode("ENOENT"), () => Effect.succeed(absent))
     )
 
-  const read = (copy: CopyRef) => readBelow(requireFolder("read", copy.companyId, copy.skillId), copy)
-
   const readAll = Effect.fnUntraced(function* (copies: ReadonlyArray<CopyRef>) {
-    const folders = new Map<string, Effect.Effect<string, FileError>>()
-    const reads: Array<Effect.Effect<Result.Result<RetentionPolicy.LastUse, FileError>>> = []
-    for (const copy of copies) {
-      const key = `${copy.companyId}/${copy.skillId}`
-      const folder =
-        folders.get(key) ?? (yield* Effect.cached(requireFolder("read", copy.companyId, copy.skillId)))
-      folders.set(key, folder)
-      reads.push(Effect.result(readBelow(folder, copy)))
-    }
-    return yield* Effect.all(reads, { concurrency: readConcurrency })
+    const folders = yield* requireAllFolders(
+      posix,
+      "read",
+      skills,
+      copies.map(({ companyId, skillId }) => folderNames(companyId, skillId))
+    )
+    const paths = Arr.zipWith(copies, folders, ({ versionId }, folder) =>
+      Result.map(folder, (path) => `${path}/${fileName(versionId)}`)
+    )
+    const there = Arr.getSuccesses(paths)
+    const contents = new Map(Arr.zip(there, yield* posix.readSmallAll(there, maxRecord)))
+    return paths.map((found): Result.Result<RetentionPolicy.LastUse, FileError> => {
+      if (Result.isFailure(found)) {
+        return hasCode("ENOENT")(found.failure) ? Result.succeed(absent) : Result.fail(found.failure)
+      }
+      const content = contents.get(found.success)
+      return Result.succeed(
+        content !== undefined && Result.isSuccess(content) ? lastUseOf(content.success) : absent
+      )
+    })
   })
 
   /**

@@ -20,6 +20,9 @@ const decoder = new TextDecoder("utf-8", { ignoreBOM: true })
 /** The bytes of a path. @category conversions @since 0.1.0 */
 export const bytes = (path: BytePath): Uint8Array => (typeof path === "string" ? encoder.encode(path) : path)
 
+/** The path with one character per byte, as it travels between threads. @internal */
+export const latin1 = (path: BytePath): string => Buffer.from(bytes(path)).toString("latin1")
+
 /** The path as text, or undefined where it is not UTF-8. @category conversions @since 0.1.0 */
 export const text = (path: BytePath): string | undefined => {
   if (typeof path === "string") return path

@@ -3,7 +3,8 @@
  *
  * **Details**
  *
- * One call per method, thin, on paths that may be bytes. Nothing here follows a link in the last part of a
+ * One call per method, thin, on paths that may be bytes; `lstatAll` and its like make many in a row, in a
+ * thread of their own that starts when it is first needed. Nothing here follows a link in the last part of a
  * path; `realPath` alone resolves links. A call that has begun is always awaited, also when its fiber is
  * interrupted: nothing happens behind the back of a finalizer.
  *
@@ -15,10 +16,20 @@
  * @since 0.1.0
  */
 import type { CopyComparison } from "@reclaim/core"
-import { Context, Effect, Layer, Option, Stream } from "effect"
+import { Context, Effect, Layer, Option, Result, Stream } from "effect"
 import * as NodeFs from "node:fs"
-import { type BytePath, join } from "./BytePath.ts"
+import { type BytePath, join, latin1 } from "./BytePath.ts"
 import { type FileError, fromCause, hasCode, make as fileError } from "./FileError.ts"
+import type {
+  Failure,
+  FolderNames,
+  ListResult,
+  LookResult,
+  ReadResult,
+  Task,
+  TaskResult
+} from "./internal/treeProtocol.ts"
+import * as WorkerPool from "./internal/workerPool.ts"
 
 /**
  * What `lstat` tells, in nanoseconds and without rounding. `blocks` are of 512 bytes.
@@ -63,10 +74,21 @@ export class PosixFileSystem extends Context.Service<
   {
     /** Looks at an entry, never at what a link names. */
     readonly lstat: (path: BytePath) => Effect.Effect<EntryInfo, FileError>
+    /** `lstat` of many entries, each by itself, in their order and in one go. */
+    readonly lstatAll: (
+      paths: ReadonlyArray<BytePath>
+    ) => Effect.Effect<ReadonlyArray<Result.Result<EntryInfo, FileError>>>
     /** Resolves every link of a path that exists. */
     readonly realPath: (path: string) => Effect.Effect<string, FileError>
     /** The names in a folder, in no order, without `.` and `..`, streamed. A link fails with ENOTDIR or ELOOP. */
     readonly names: (path: BytePath) => Stream.Stream<EntryName, FileError>
+    /**
+     * `names` of many folders, each by itself, in their order and in one go. None for a folder that may have
+     * more than some thousands of them, and where a folder cannot be read through its descriptor.
+     */
+    readonly namesAll: (
+      paths: ReadonlyArray<BytePath>
+    ) => Effect.Effect<ReadonlyArray<Result.Result<Option.Option<ReadonlyArray<EntryName>>, FileError>>>
     /** Makes a folder whose mode is exactly `mode`, whatever the umask says, or none. */
     readonly makeDirectory: (path: BytePath, mode: number) => Effect.Effect<void, FileError>
     /** Renames; replaces a file and an EMPTY folder that has the name, as the kernel does. */
@@ -84,6 +106,11 @@ export class PosixFileSystem extends Context.Service<
      * is ELOOP, anything else that is no file EINVAL; neither is opened for reading.
      */
     readonly readSmall: (path: BytePath, maxBytes: number) => Effect.Effect<Uint8Array, FileError>
+    /** `readSmall` of many files, each by itself, in their order and in one go. */
+    readonly readSmallAll: (
+      paths: ReadonlyArray<BytePath>,
+      maxBytes: number
+    ) => Effect.Effect<ReadonlyArray<Result.Result<Uint8Array, FileError>>>
     /**
      * Writes a file that must not exist yet (EEXIST), with exactly `mode`; `sync` forces it to the disk.
      * A file that could not be written whole is removed again.
@@ -349,33 +376,86 @@ const names = (path: BytePath): Stream.Stream<EntryName, FileError> =>
 /** The name that Node gives to the operating system. @internal */
 export const platform: Effect.Effect<string> = Effect.sync(() => process.platform)
 
-/** The calls of the operating system. @category layers @since 0.1.0 */
-export const layer: Layer.Layer<PosixFileSystem> = Layer.succeed(PosixFileSystem, {
-  lstat,
-  realPath: (path) => call<string>("realpath", path, (done) => NodeFs.realpath.native(path, done)),
-  names,
-  makeDirectory,
-  rename: (from, to) => run("rename", from, (done) => NodeFs.rename(native(from), native(to), done)),
-  removeDirectory,
-  unlink: (path) => run("unlink", path, (done) => NodeFs.unlink(native(path), done)),
-  link: (existing, path) => run("link", path, (done) => NodeFs.link(native(existing), native(path), done)),
-  makeLink: (target, path) =>
-    run("symlink", path, (done) => NodeFs.symlink(native(target), native(path), null, done)),
-  readSmall,
-  writeNew,
-  syncDirectory: (path) =>
-    withOpen("sync", path, folderFlags, (descriptor) =>
-      run("sync", path, (done) => NodeFs.fsync(descriptor, done))
-    ),
-  volume: (path) =>
-    Effect.map(
-      call<NodeFs.BigIntStatsFs>("statfs", path, (done) =>
-        NodeFs.statfs(native(path), { bigint: true }, done)
+const namesOf = (names: NonNullable<FolderNames>): ReadonlyArray<EntryName> =>
+  names.map(({ kind, name }) => ({ kind, name: new Uint8Array(Buffer.from(name, "latin1")) }))
+
+const isList = (result: TaskResult): result is ListResult => "lists" in result
+const isLook = (result: TaskResult): result is LookResult => "looks" in result
+const isRead = (result: TaskResult): result is ReadResult => "contents" in result
+
+const makePosix = Effect.gen(function* () {
+  // A way to a thread and back takes longer than looking at one entry: for many at once there is one that makes
+  // the calls in a row. One thread, because they mostly find what is in memory.
+  const pool = yield* WorkerPool.make(1)
+
+  const inARow = <A extends object, R extends TaskResult>(
+    all: ReadonlyArray<BytePath>,
+    task: (some: { readonly root: string; readonly paths: ReadonlyArray<string> }) => Task,
+    isResult: (result: TaskResult) => result is R,
+    of: (result: R) => ReadonlyArray<A | Failure>
+  ): Effect.Effect<ReadonlyArray<Result.Result<A, FileError>>> => {
+    const paths = all.map(latin1)
+    const [root] = paths
+    return root === undefined
+      ? Effect.succeed([])
+      : WorkerPool.answers(WorkerPool.perform(pool, task({ root, paths }), isResult), of, paths.length)
+  }
+
+  return PosixFileSystem.of({
+    lstat,
+    lstatAll: (paths) =>
+      inARow(
+        paths,
+        (some) => ({ _tag: "Look", ...some }),
+        isLook,
+        ({ looks }) => looks
       ),
-      (stat) => ({
-        free: stat.bfree * stat.bsize,
-        available: stat.bavail * stat.bsize,
-        total: stat.blocks * stat.bsize
-      })
-    )
+    realPath: (path) => call<string>("realpath", path, (done) => NodeFs.realpath.native(path, done)),
+    names,
+    namesAll: (paths) =>
+      Effect.map(
+        inARow(
+          paths,
+          (some) => ({ _tag: "List", ...some }),
+          isList,
+          ({ lists }) => lists
+        ),
+        (lists) =>
+          lists.map((list) => Result.map(list, ({ names }) => Option.map(Option.fromNullOr(names), namesOf)))
+      ),
+    makeDirectory,
+    rename: (from, to) => run("rename", from, (done) => NodeFs.rename(native(from), native(to), done)),
+    removeDirectory,
+    unlink: (path) => run("unlink", path, (done) => NodeFs.unlink(native(path), done)),
+    link: (existing, path) => run("link", path, (done) => NodeFs.link(native(existing), native(path), done)),
+    makeLink: (target, path) =>
+      run("symlink", path, (done) => NodeFs.symlink(native(target), native(path), null, done)),
+    readSmall,
+    readSmallAll: (paths, maxBytes) =>
+      inARow(
+        paths,
+        (some) => ({ _tag: "Read", ...some, maxBytes }),
+        isRead,
+        ({ contents }) => contents
+      ),
+    writeNew,
+    syncDirectory: (path) =>
+      withOpen("sync", path, folderFlags, (descriptor) =>
+        run("sync", path, (done) => NodeFs.fsync(descriptor, done))
+      ),
+    volume: (path) =>
+      Effect.map(
+        call<NodeFs.BigIntStatsFs>("statfs", path, (done) =>
+          NodeFs.statfs(native(path), { bigint: true }, done)
+        ),
+        (stat) => ({
+          free: stat.bfree * stat.bsize,
+          available: stat.bavail * stat.bsize,
+          total: stat.blocks * stat.bsize
+        })
+      )
+  })
 })
+
+/** The calls of the operating system. @category layers @since 0.1.0 */
+export const layer: Layer.Layer<PosixFileSystem> = Layer.effect(PosixFileSystem, makePosix)

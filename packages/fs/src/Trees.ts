@@ -21,9 +21,9 @@
  * @since 0.1.0
  */
 import { type CodexHome, type CopyComparison, FaultPoint } from "@reclaim/core"
-import { Array as Arr, Context, Duration, Effect, Layer, Option, Result, type Scope } from "effect"
-import { type BytePath, bytes, text } from "./BytePath.ts"
-import { FileError } from "./FileError.ts"
+import { Array as Arr, Context, Duration, Effect, Layer, Option, type Result, type Scope } from "effect"
+import { type BytePath, latin1, text } from "./BytePath.ts"
+import type { FileError } from "./FileError.ts"
 import { monotonic } from "./internal/treeEngine.ts"
 import type { CopyResult, Task, TaskResult, UsageResult } from "./internal/treeProtocol.ts"
 import * as WorkerPool from "./internal/workerPool.ts"
@@ -215,34 +215,14 @@ const untouched: Removal = {
   failureCount: 0
 }
 
-const latin1 = (path: BytePath): string => Buffer.from(bytes(path)).toString("latin1")
-
 const makeTrees = Effect.gen(function* () {
   const pool = yield* WorkerPool.make(threads)
 
   const perform = <A extends TaskResult>(
     task: Task,
     isResult: (result: TaskResult) => result is A,
-    listener: Pick<WorkerPool.Listener, "onEntries" | "onAsk" | "overdue"> = {}
-  ): Effect.Effect<A, FileError> =>
-    Effect.callback<TaskResult, FileError>((resume) => {
-      let ended: () => void = () => undefined
-      let over = false
-      const job = pool.submit(task, {
-        ...listener,
-        onEnd: (end) => {
-          over = true
-          resume(end)
-          ended()
-        }
-      })
-      // Interruption waits for the thread, so that nothing is touched after it.
-      return Effect.callback<void>((stopped) => {
-        if (over) return stopped(Effect.void)
-        ended = () => stopped(Effect.void)
-        job.cancel()
-      })
-    }).pipe(Effect.filterOrElse(isResult, () => Effect.die(new Error(`${task._tag} got another answer`))))
+    listener?: Parameters<typeof WorkerPool.perform>[3]
+  ) => WorkerPool.perform(pool, task, isResult, listener)
 
   const isScan = (result: TaskResult): result is TreeScan => "fingerprint" in result
   const isUsage = (result: TaskResult): result is UsageResult => "usages" in result
@@ -266,8 +246,10 @@ const makeTrees = Effect.gen(function* () {
 
   const usages = (roots: ReadonlyArray<string>) => {
     const [root = ""] = roots
-    return Effect.map(perform({ _tag: "Usage", root, roots }, isUsage), ({ usages }) =>
-      usages.map((usage) => ("code" in usage ? Result.fail(new FileError(usage)) : Result.succeed(usage)))
+    return WorkerPool.answers(
+      perform({ _tag: "Usage", root, roots }, isUsage),
+      ({ usages }) => usages,
+      roots.length
     )
   }
 
@@ -340,11 +322,9 @@ const makeTrees = Effect.gen(function* () {
       ),
     usages: (roots) =>
       Effect.map(
-        Effect.forEach(
-          Arr.chunksOf(roots.map(latin1), usagesAtOnce),
-          (some) => Effect.catch(usages(some), (error) => Effect.succeed(some.map(() => Result.fail(error)))),
-          { concurrency: measuringThreads }
-        ),
+        Effect.forEach(Arr.chunksOf(roots.map(latin1), usagesAtOnce), usages, {
+          concurrency: measuringThreads
+        }),
         Arr.flatten
       ),
     remove: Effect.fnUntraced(function* (root, options) {

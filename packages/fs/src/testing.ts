@@ -3,18 +3,19 @@
  *
  * @since 0.1.0
  */
-import { Effect, Layer, Stream } from "effect"
+import { Array as Arr, Effect, Layer, Result, Stream } from "effect"
 import { type BytePath, show } from "./BytePath.ts"
 import { type FileError, make as fileError } from "./FileError.ts"
 import { layer, PosixFileSystem } from "./PosixFileSystem.ts"
 
 /** @category models @since 0.1.0 */
-export type Method = keyof PosixFileSystem["Service"]
+export type Method = Exclude<keyof PosixFileSystem["Service"], "lstatAll" | "namesAll" | "readSmallAll">
 
 /**
  * What happens to calls of `method` on paths that match. `before` runs first, whatever comes then; with
  * `code` the call fails without being made. `times` is how often; absent is always. Paths are matched as
- * printed; a rename or a link matches by the path that it starts from.
+ * printed; a rename or a link matches by the path that it starts from. A call for many paths meets the faults of
+ * the one for a single path.
  *
  * @category models
  * @since 0.1.0
@@ -64,10 +65,28 @@ export const layerFaultyFrom = <E, R>(
         (path: BytePath) =>
           Stream.unwrap(Effect.as(meet(method, path), call(path)))
 
+      /** Of many, with the faults of the call that each of them stands for. */
+      const each =
+        <Rest extends ReadonlyArray<unknown>, A>(
+          method: Method,
+          call: (
+            paths: ReadonlyArray<BytePath>,
+            ...rest: Rest
+          ) => Effect.Effect<ReadonlyArray<Result.Result<A, FileError>>>
+        ) =>
+        (paths: ReadonlyArray<BytePath>, ...rest: Rest) =>
+          Effect.gen(function* () {
+            const met = yield* Effect.forEach(paths, (path) => Effect.result(meet(method, path)))
+            const answers = yield* call(paths, ...rest)
+            return Arr.zipWith(met, answers, (fault, answer) => Result.andThen(fault, () => answer))
+          })
+
       return PosixFileSystem.of({
         lstat: effect("lstat", real.lstat),
+        lstatAll: each("lstat", real.lstatAll),
         realPath: effect("realPath", real.realPath),
         names: stream("names", real.names),
+        namesAll: each("names", real.namesAll),
         makeDirectory: effect("makeDirectory", real.makeDirectory),
         rename: effect("rename", real.rename),
         removeDirectory: effect("removeDirectory", real.removeDirectory),
@@ -75,6 +94,7 @@ export const layerFaultyFrom = <E, R>(
         link: effect("link", real.link),
         makeLink: (target, path) => Effect.andThen(meet("makeLink", path), real.makeLink(target, path)),
         readSmall: effect("readSmall", real.readSmall),
+        readSmallAll: each("readSmall", real.readSmallAll),
         writeNew: (path, content, options) =>
           Effect.andThen(meet("writeNew", path), real.writeNew(path, content, options)),
         syncDirectory: effect("syncDirectory", real.syncDirectory),

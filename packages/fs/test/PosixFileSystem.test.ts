@@ -1,11 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Latch, Stream } from "effect"
+import { Effect, Fiber, Latch, Option, Result, Stream } from "effect"
 import { spawnSync } from "node:child_process"
 import * as Fs from "node:fs"
 import NodeFs from "node:fs"
 import { syncBuiltinESMExports } from "node:module"
 import * as BytePath from "../src/BytePath.ts"
-import { layer, PosixFileSystem } from "../src/PosixFileSystem.ts"
+import type { FileError } from "../src/FileError.ts"
+import { type EntryName, layer, PosixFileSystem } from "../src/PosixFileSystem.ts"
 import { layerFaulty } from "../src/testing.ts"
 import { encode, tempFolder } from "./support/fixtures.ts"
 
@@ -64,6 +65,57 @@ describe("PosixFileSystem", () => {
       Fs.symlinkSync(folder, `${folder}/folder`)
       const through = Effect.flip(Stream.runCollect(posix.names(`${folder}/folder`)))
       assert.include(["ENOTDIR", "ELOOP"], (yield* through).code)
+    }).pipe(Effect.provide(layer), Effect.scoped)
+  )
+
+  it.effect("[F-01] [F-06] [F-08] answers for many at once what it answers for each", () =>
+    Effect.gen(function* () {
+      const folder = yield* tempFolder
+      const posix = yield* PosixFileSystem
+      Fs.writeFileSync(`${folder}/file`, "12345")
+      Fs.writeFileSync(`${folder}/empty`, "")
+      Fs.writeFileSync(`${folder}/large`, "12345678901")
+      Fs.writeFileSync(Buffer.from(BytePath.bytes(BytePath.join(folder, odd))), "odd")
+      Fs.mkdirSync(`${folder}/folder/inner`, { recursive: true })
+      Fs.symlinkSync(`${folder}/file`, `${folder}/folder/link`)
+      Fs.symlinkSync("nowhere", `${folder}/dangling`)
+      spawnSync("mkfifo", [`${folder}/fifo`])
+      // More names than are read in one go.
+      Fs.mkdirSync(`${folder}/many`)
+      for (let index = 0; index < 1000; index++)
+        Fs.writeFileSync(`${folder}/many/${index}-${"x".repeat(40)}`, "")
+      const names = ["file", "empty", "large", "folder", "folder/inner", "folder/link", "dangling", "fifo"]
+      const others = ["missing", "file/below", "nul\u0000", "x".repeat(300), "many"]
+      const paths = [...names, ...others].map((name) => `${folder}/${name}`)
+      const all = [BytePath.join(folder, odd), "/dev/null", ...paths]
+
+      const shown = <A>(answers: ReadonlyArray<Result.Result<A, FileError>>) =>
+        answers.map((answer) =>
+          Result.isFailure(answer) ? `${answer.failure.code} ${answer.failure.path}` : answer.success
+        )
+      const each = <A>(one: (path: BytePath.BytePath) => Effect.Effect<A, FileError>) =>
+        Effect.map(
+          Effect.forEach(all, (path) => Effect.result(one(path))),
+          shown
+        )
+      assert.deepStrictEqual(shown(yield* posix.lstatAll(all)), yield* each(posix.lstat))
+      assert.deepStrictEqual(
+        shown(yield* posix.readSmallAll(all, 10)),
+        yield* each((path) => posix.readSmall(path, 10))
+      )
+      const sorted = (names: ReadonlyArray<EntryName>) =>
+        names.map(({ kind, name }) => `${kind} ${BytePath.show(name)}`).toSorted()
+      const lists = yield* posix.namesAll(all)
+      const streamed = yield* each((path) => Effect.map(Stream.runCollect(posix.names(path)), sorted))
+      const whole = lists.map((list) => Result.map(list, Option.map(sorted)))
+      assert.deepStrictEqual(lists.at(-1), Result.succeed(Option.none()))
+      assert.deepStrictEqual(
+        shown(whole).map((answer, index) =>
+          typeof answer === "string" ? answer : Option.getOrElse(answer, () => streamed[index])
+        ),
+        streamed
+      )
+      assert.deepStrictEqual(yield* posix.lstatAll([]), [])
     }).pipe(Effect.provide(layer), Effect.scoped)
   )
 

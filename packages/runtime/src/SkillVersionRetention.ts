@@ -42,8 +42,8 @@ import { examine, obstacleOf } from "./internal/examination.ts"
 import { heal } from "./internal/healing.ts"
 import { orLater, pruneJournal } from "./internal/housekeeping.ts"
 import * as Metrics from "./internal/metrics.ts"
-import { type Services, services } from "./internal/services.ts"
-import { judge, type Judged, manifestsOf, reasonOf } from "./internal/judgement.ts"
+import { type DatabaseFailure, type Services, services } from "./internal/services.ts"
+import { judge, type Judged, type Judgement, manifestsOf, reasonOf } from "./internal/judgement.ts"
 import { isConsidered, sweepEntries } from "./internal/sweepBatch.ts"
 import { UnknownCompany } from "./SkillVersionCache.ts"
 
@@ -156,6 +156,9 @@ export class SkillVersionRetention extends Context.Service<
 
 // 50: bounds one batch to about a second on a cold disk, and what a server is asked for at once.
 const maxBatch = 50
+// 4 batches: judging costs answers of the database, however many copies it is about, and most of them stay. What is
+// judged is decided anew under the lock, so that it may wait for its turn.
+const judgedTogether = 4
 // 200: bounds the memory of a batch where there are only orphaned records and empty skills.
 const maxPortion = 200
 // 1,000 runs: what one pass forgets; the next one goes on.
@@ -176,6 +179,13 @@ const housekeeping = Effect.fnUntraced(function* (companyId: Ids.CompanyId | und
 interface Portion {
   readonly entries: ReadonlyArray<VersionStore.StoreEntry>
   readonly last: boolean
+}
+
+/** What is known before a batch: `healed` are copies that came back before it, `startedAt` when that began. */
+interface Prepared extends Portion {
+  readonly judgement: Judgement
+  readonly healed: number
+  readonly startedAt?: bigint
 }
 
 /**
@@ -223,14 +233,16 @@ const sweepWith = Effect.fnUntraced(function* (options: SweepOptions) {
 
   const freeBytes = Effect.option(Effect.map(store.volume, ({ available }) => available))
 
-  const runBatch = Effect.fn("SkillVersionRetention.batch")(function* (
-    { entries, last }: Portion,
-    index: number
-  ) {
-    const startedAt = yield* Clock.monotonicTimeNanos
+  const runBatch = Effect.fn("SkillVersionRetention.batch")(function* ({
+    entries,
+    healed,
+    judgement,
+    last,
+    startedAt: since
+  }: Prepared) {
+    const startedAt = since ?? (yield* Clock.monotonicTimeNanos)
     const freeBytesBefore = yield* freeBytes
-    const healed = index === 0 && after === undefined && !dryRun ? yield* housekeeping(companyId) : 0
-    const swept = yield* sweepEntries(entries, { dryRun })
+    const swept = yield* sweepEntries(entries, judgement, { dryRun })
     const report = VersionReport.VersionReport.make({
       ...swept,
       healed,
@@ -254,14 +266,34 @@ const sweepWith = Effect.fnUntraced(function* (options: SweepOptions) {
     return { report, dryRun, continuation } satisfies Batch
   })
 
+  /** What comes before some batches. What it took counts for the first of them. */
+  const prepare = Effect.fnUntraced(function* (
+    some: ReadonlyArray<Portion>,
+    index: number
+  ): Effect.fn.Return<
+    ReadonlyArray<Prepared>,
+    DatabaseFailure,
+    Services | RetentionSettings.RetentionSettings
+  > {
+    const startedAt = yield* Clock.monotonicTimeNanos
+    const healed = index === 0 && after === undefined && !dryRun ? yield* housekeeping(companyId) : 0
+    const judgement = yield* judge(some.flatMap(({ entries }) => entries))
+    return some.map((portion, place) =>
+      place === 0 ? { ...portion, judgement, healed, startedAt } : { ...portion, judgement, healed: 0 }
+    )
+  })
+
   return store.entries({ company: companyId, after }).pipe(
     portions(limit),
     // The next portion is listed before a batch runs, so that the last batch knows that it is the last.
     Stream.zipWithNext,
     Stream.map(([entries, next]): Portion => ({ entries, last: Option.isNone(next) })),
     Stream.orElseIfEmpty(() => Stream.succeed<Portion>({ entries: [], last: true })),
+    Stream.grouped(judgedTogether),
     Stream.zipWithIndex,
-    Stream.mapEffect(([portion, index]) => runBatch(portion, index)),
+    Stream.mapEffect(([some, index]) => prepare(some, index)),
+    Stream.flattenIterable,
+    Stream.mapEffect(runBatch),
     Stream.tap(() => Effect.yieldNow)
   )
 })

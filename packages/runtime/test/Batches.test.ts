@@ -7,6 +7,7 @@ import * as SqlClient from "effect/sql/SqlClient"
 import * as Fs from "node:fs"
 import { eventually } from "../../db/test/support/database.ts"
 import { SkillVersionCache, SkillVersionRetention, SkillVersions } from "../src/index.ts"
+import { judge } from "../src/internal/judgement.ts"
 import { sweepEntries } from "../src/internal/sweepBatch.ts"
 import * as Sweeping from "./support/Sweeping.ts"
 import * as World from "./support/World.ts"
@@ -50,7 +51,9 @@ layer(World.layer(), { excludeTestServices: true })("batches", (it) => {
       })
       const others = eventually(Effect.sync(() => begun >= 5))
       const swept = yield* Stream.runCollect(store.entries({ company: made.companyId })).pipe(
-        Effect.flatMap((entries) => sweepEntries(entries, { dryRun: false })),
+        Effect.flatMap((entries) =>
+          Effect.flatMap(judge(entries), (judgement) => sweepEntries(entries, judgement, { dryRun: false }))
+        ),
         Effect.provideService(Trees.Trees, watched),
         Effect.provideService(FaultPoint.FaultHandler, (point) =>
           point === "evict.beforeLock" ? others : Effect.void
@@ -130,6 +133,48 @@ layer(World.layer(), { excludeTestServices: true })("batches", (it) => {
           [...seen],
           paths.map((path) => path.split("/").at(-1))
         )
+      })
+    )
+
+    it.effect("[S-20] [S-21] a copy that is prepared while an earlier batch is at work stays", () =>
+      Effect.gen(function* () {
+        yield* World.begin
+        const made = yield* Sweeping.idleSkill({ versions: 3 })
+        const last = made.copies.toSorted((left, right) => (left.versionId < right.versionId ? -1 : 1))[2]!
+        const preparing = Effect.gen(function* () {
+          const cache = yield* SkillVersionCache.SkillVersionCache
+          const [answer] = yield* cache.prepare({
+            companyId: made.companyId,
+            runId: Ids.RunId.make(crypto.randomUUID()),
+            versions: [last.versionId]
+          })
+          assert.strictEqual(answer?._tag, "Ready")
+        })
+        const batches = yield* World.sweep({ companyId: made.companyId, batchLimit: 1 }).pipe(
+          Sweeping.during("evict.beforeLock", World.elsewhere()(preparing))
+        )
+        assert.deepStrictEqual(
+          batches.map(({ report }) => report.evicted),
+          [1, 1, 0]
+        )
+        assert.strictEqual(batches[2]!.report.skipped["ChangedMeanwhile"], 1)
+        assert.isTrue(yield* World.isThere(last))
+      })
+    )
+
+    it.effect("[S-20] [D-08] asks the database once for the copies of four batches", () =>
+      Effect.gen(function* () {
+        yield* World.begin
+        const made = yield* World.skill({ versions: 1 })
+        yield* strays(made.copies[0]!, 200)
+        const four = yield* World.statementsOf(World.sweep({ companyId: made.companyId }))
+        assert.strictEqual(four.value.length, 4)
+        yield* strays(made.copies[0]!, 1)
+        const five = yield* World.statementsOf(World.sweep({ companyId: made.companyId }))
+        assert.strictEqual(five.value.length, 5)
+        const looks = (statements: ReadonlyArray<string>) =>
+          statements.filter((text) => text.includes("company_skill_versions")).length
+        assert.strictEqual(looks(five.statements), 2 * looks(four.statements))
       })
     )
 

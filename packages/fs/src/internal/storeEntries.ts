@@ -6,7 +6,7 @@
  * or passed over.
  */
 import { Ids, VersionName, type VersionReason } from "@reclaim/core"
-import { Effect, Option, Stream } from "effect"
+import { Effect, Option, Result, Stream } from "effect"
 import { type BytePath, bytes, join, show } from "../BytePath.ts"
 import * as AccessRecords from "../AccessRecords.ts"
 import { type FileError, hasCode } from "../FileError.ts"
@@ -18,8 +18,8 @@ import { afterNames, encodeName, last, smallest } from "./position.ts"
 // 4096 names of under 100 bytes at each of three levels: about a megabyte.
 const defaultWindow = 4096
 
-// 4 looks at once, as many calls as libuv makes; the order stays.
-const lookahead = 4
+// 64 looks in one go: a little more than a batch considers, so that little is looked at long before its turn.
+const looksAtOnce = 64
 
 export const versionsFolder = "__versions__"
 
@@ -60,26 +60,49 @@ export const make = (options: {
   const { posix, records, skills } = options
   const capacity = options.window ?? defaultWindow
 
-  const look = (path: BytePath): Effect.Effect<Place> =>
-    posix.lstat(path).pipe(
-      Effect.map((info): Place =>
+  const placeOf = (path: BytePath, found: Result.Result<EntryInfo, FileError>): Place =>
+    Result.match(found, {
+      onSuccess: (info): Place =>
         info.kind === "directory"
           ? { _tag: "Folder", info }
-          : { _tag: "Obstacle", reason: notAFolder(info.kind, path) }
-      ),
-      Effect.catch((error) =>
-        Effect.succeed<Place>(
-          vanished(error) ? { _tag: "Missing" } : { _tag: "Obstacle", reason: unreadable(error) }
-        )
-      )
+          : { _tag: "Obstacle", reason: notAFolder(info.kind, path) },
+      onFailure: (error): Place =>
+        vanished(error) ? { _tag: "Missing" } : { _tag: "Obstacle", reason: unreadable(error) }
+    })
+
+  const look = (path: BytePath): Effect.Effect<Place> =>
+    Effect.map(Effect.result(posix.lstat(path)), (found) => placeOf(path, found))
+
+  const lookAtBoth = (left: BytePath, right: BytePath): Effect.Effect<readonly [Place, Place]> =>
+    Effect.map(
+      posix.lstatAll([left, right]),
+      ([first, second]) => [placeOf(left, first!), placeOf(right, second!)] as const
     )
 
-  /** Reads a folder for the collector; a folder that is gone has no names. */
-  const offer = (path: BytePath, each: (name: Uint8Array, kind: EntryInfo["kind"]) => void) =>
-    posix.names(path).pipe(
-      Stream.runForEachArray((page) => Effect.sync(() => page.forEach(({ kind, name }) => each(name, kind)))),
-      Effect.catchIf(vanished, () => Effect.void)
-    )
+  /** Reads folders for the collector, in one go where they are small; a folder that is gone has no names. */
+  const offer = Effect.fnUntraced(function* (
+    folders: ReadonlyArray<{
+      readonly path: BytePath
+      readonly each: (name: Uint8Array, kind: EntryInfo["kind"]) => void
+    }>
+  ) {
+    const lists = yield* posix.namesAll(folders.map(({ path }) => path))
+    for (const [index, { each, path }] of folders.entries()) {
+      const list = lists[index]!
+      if (Result.isFailure(list)) {
+        if (!vanished(list.failure)) return yield* list.failure
+      } else if (Option.isSome(list.success)) {
+        for (const { kind, name } of list.success.value) each(name, kind)
+      } else {
+        yield* posix.names(path).pipe(
+          Stream.runForEachArray((page) =>
+            Effect.sync(() => page.forEach(({ kind, name }) => each(name, kind)))
+          ),
+          Effect.catchIf(vanished, () => Effect.void)
+        )
+      }
+    }
+  })
 
   /** All items after a key, window by window. */
   const windows = (
@@ -111,7 +134,7 @@ export const make = (options: {
       const folder = `${skills}/${companyId}/${versionsFolder}/${skillId}`
       const access = `${skills}/${companyId}/${AccessRecords.folderName}/${skillId}`
       const base = `${companyId}/${versionsFolder}/${skillId}/`
-      const place = yield* look(folder)
+      const [place, accessPlace] = yield* lookAtBoth(folder, access)
       const obstacle = (
         position: string,
         path: BytePath,
@@ -130,14 +153,15 @@ export const make = (options: {
       const known = (entry: StoreEntry) => (entry.position > after ? Stream.succeed(entry) : Stream.empty)
 
       if (place._tag === "Obstacle") return known(obstacle(base, folder, place.reason))
-      const accessPlace = yield* look(access)
       if (place._tag === "Missing" && accessPlace._tag === "Missing") return Stream.empty
 
-      const entry = Effect.fnUntraced(function* (item: Item): Effect.fn.Return<Option.Option<StoreEntry>> {
-        const path = join(folder, item.name)
+      const entry = Effect.fnUntraced(function* (
+        item: Item,
+        path: BytePath,
+        found: Result.Result<EntryInfo, FileError>
+      ): Effect.fn.Return<Option.Option<StoreEntry>> {
         const position = base + item.key
         const versionId = parseId(versionOf, item.name)
-        const found = yield* Effect.result(posix.lstat(path))
         if (found._tag === "Failure") {
           if (!vanished(found.failure)) {
             return Option.some(obstacle(position, path, unreadable(found.failure), versionId))
@@ -190,35 +214,62 @@ export const make = (options: {
         })
       })
 
+      const entries = Effect.fnUntraced(function* (items: ReadonlyArray<Item>) {
+        const paths = items.map(({ name }) => join(folder, name))
+        const looks = yield* posix.lstatAll(paths)
+        const found: Array<StoreEntry> = []
+        for (const [index, item] of items.entries()) {
+          found.push(...Option.toArray(yield* entry(item, paths[index]!, looks[index]!)))
+        }
+        return found
+      })
+
+      /** Whether the folder that stands for the skill was seen to hold anything, in whatever place. */
+      let holds = false
       const names = windows(after.startsWith(base) ? after.slice(base.length) : "", (add) =>
-        Effect.gen(function* () {
-          if (place._tag === "Folder") {
-            yield* offer(folder, (name, kind) => add({ key: encodeName(name), name, kind, record: false }))
-          }
-          if (accessPlace._tag === "Folder") {
-            yield* offer(access, (fileName, kind) => {
-              const version = AccessRecords.versionOf(fileName)
-              if (Option.isNone(version)) return
-              const name = bytes(version.value)
-              add({ key: encodeName(name), name, kind, record: true })
-            })
-          }
-        })
+        offer([
+          ...(place._tag === "Folder"
+            ? [
+                {
+                  path: folder,
+                  each: (name: Uint8Array, kind: EntryInfo["kind"]) => {
+                    holds = true
+                    add({ key: encodeName(name), name, kind, record: false })
+                  }
+                }
+              ]
+            : []),
+          ...(accessPlace._tag === "Folder"
+            ? [
+                {
+                  path: access,
+                  each: (fileName: Uint8Array, kind: EntryInfo["kind"]) => {
+                    if (place._tag === "Missing") holds = true
+                    const version = AccessRecords.versionOf(fileName)
+                    if (Option.isNone(version)) return
+                    const name = bytes(version.value)
+                    add({ key: encodeName(name), name, kind, record: true })
+                  }
+                }
+              ]
+            : [])
+        ])
       ).pipe(
         // Of a copy and its record, the first that comes stands for both.
         Stream.changesWith((left, right) => left.key === right.key),
-        Stream.mapEffect(entry, { concurrency: lookahead }),
-        Stream.flatMap((found) => Stream.fromIterable(Option.toArray(found))),
+        Stream.grouped(looksAtOnce),
+        Stream.mapEffect(entries),
+        Stream.flattenIterable,
         // The rest of a folder whose names cannot be read is not known; what comes after it is.
         Stream.catch((error) => known(obstacle(base + afterNames, folder, unreadable(error))))
       )
 
       const end = Stream.fromEffect(
         Effect.gen(function* () {
-          const [top, path] =
-            place._tag === "Folder"
-              ? ([yield* look(folder), folder] as const)
-              : ([yield* look(access), access] as const)
+          const path = place._tag === "Folder" ? folder : access
+          const before = place._tag === "Folder" ? place : accessPlace
+          // One that holds something stays, and so does its name: nothing more need be known.
+          const top = holds ? before : yield* look(path)
           if (top._tag !== "Folder") return Option.none<StoreEntry>()
           return Option.some<StoreEntry>({
             _tag: "SkillEnd",
@@ -227,7 +278,7 @@ export const make = (options: {
             shownPath: show(path),
             companyId,
             skillId,
-            empty: yield* isEmpty(path),
+            empty: !holds && (yield* isEmpty(path)),
             info: top.info
           })
         })
@@ -257,14 +308,13 @@ export const make = (options: {
       if (kind !== "directory") return obstacle(`${companyId}/`, company, notAFolder(kind, company))
 
       const access = `${company}/${AccessRecords.folderName}`
-      const accessPlace = yield* look(access)
+      const versions = `${company}/${versionsFolder}`
+      const [place, accessPlace] = yield* lookAtBoth(versions, access)
       const accessObstacle =
         accessPlace._tag === "Obstacle"
           ? obstacle(`${companyId}/${AccessRecords.folderName}/`, access, accessPlace.reason)
           : Stream.empty
 
-      const versions = `${company}/${versionsFolder}`
-      const place = yield* look(versions)
       const base = `${companyId}/${versionsFolder}/`
       if (place._tag === "Obstacle") {
         return Stream.concat(accessObstacle, obstacle(base, versions, place.reason))
@@ -275,18 +325,32 @@ export const make = (options: {
       const slash = skipped.indexOf("/")
       const skillAfter = slash < 0 ? skipped : skipped.slice(0, slash)
       const skillNames = windows(skillAfter, (add) =>
-        Effect.gen(function* () {
+        Effect.suspend(() => {
           const item = (name: Uint8Array, kind: EntryInfo["kind"], record: boolean) => {
             const key = encodeName(name)
             // What has entries below it sorts as its path with the separator does.
             add({ key: Option.isSome(parseId(skillOf, name)) ? `${key}/` : key, name, kind, record })
           }
-          if (place._tag === "Folder") yield* offer(versions, (name, kind) => item(name, kind, false))
-          if (accessPlace._tag === "Folder") {
-            yield* offer(access, (name, kind) => {
-              if (Option.isSome(parseId(skillOf, name))) item(name, kind, true)
-            })
-          }
+          return offer([
+            ...(place._tag === "Folder"
+              ? [
+                  {
+                    path: versions,
+                    each: (name: Uint8Array, kind: EntryInfo["kind"]) => item(name, kind, false)
+                  }
+                ]
+              : []),
+            ...(accessPlace._tag === "Folder"
+              ? [
+                  {
+                    path: access,
+                    each: (name: Uint8Array, kind: EntryInfo["kind"]) => {
+                      if (Option.isSome(parseId(skillOf, name))) item(name, kind, true)
+                    }
+                  }
+                ]
+              : [])
+          ])
         })
       ).pipe(
         Stream.changesWith((left, right) => left.key === right.key),
@@ -326,10 +390,15 @@ export const make = (options: {
     // The company that the position lies in comes again; what is before the position is skipped in it.
     const companyAfter = slash < 0 ? after : after.slice(0, slash)
     return windows(companyAfter, (add) =>
-      offer(skills, (name, kind) => {
-        if (Option.isSome(parseId(companyOf, name)))
-          add({ key: `${encodeName(name)}/`, name, kind, record: false })
-      })
+      offer([
+        {
+          path: skills,
+          each: (name, kind) => {
+            if (Option.isSome(parseId(companyOf, name)))
+              add({ key: `${encodeName(name)}/`, name, kind, record: false })
+          }
+        }
+      ])
     ).pipe(
       Stream.flatMap(({ kind, name }) => {
         const companyId = parseId(companyOf, name)

@@ -11,7 +11,7 @@
  * Names are strings of one character per byte (latin1) throughout.
  */
 import type * as NodeFs from "node:fs"
-import type { BigIntStats, Dir, StatsBase } from "node:fs"
+import type { BigIntStats, Dir, Dirent, StatsBase } from "node:fs"
 import type { CopyComparison } from "@reclaim/core"
 import { createHash, hash, randomBytes } from "node:crypto"
 import type { EntryInfo } from "../PosixFileSystem.ts"
@@ -92,7 +92,7 @@ const maxPlainPath = 900
 const directoryBuffer = 512
 // 16 KiB: a folder that takes no more has some hundred names, and thousands at most, because each takes a byte
 // at least. All of them at once cost a third of what they cost in pieces. A size of 0 says nothing.
-const smallFolder = 16_384n
+export const smallFolder = 16_384n
 // 20 ms, 100 times: two seconds for one tree, enough for what is passing (a scanner, a short of
 // descriptors), too little to hold up a slice.
 const retryPause = 20
@@ -100,12 +100,12 @@ const retryBudget = 100
 // 100: enough to see what is wrong with a tree.
 const maxFailures = 100
 
-const codeOf = (cause: unknown): string =>
+export const codeOf = (cause: unknown): string =>
   typeof cause === "object" && cause !== null && "code" in cause && typeof cause.code === "string"
     ? cause.code
     : "UNKNOWN"
 
-const native = (path: string): string | Buffer =>
+export const native = (path: string): string | Buffer =>
   /^\p{ASCII}*$/u.test(path) ? path : Buffer.from(path, "latin1")
 
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
@@ -126,7 +126,7 @@ const escape = (character: string) => `\\x${character.charCodeAt(0).toString(16)
 export const show = (path: string): string =>
   text(path)?.replace(/\p{Cc}/gu, escape) ?? path.replace(/[^\u0020-\u007e]/g, escape)
 
-export const kindOf = (stat: StatsBase<number> | StatsBase<bigint>): CopyComparison.EntryKind =>
+export const kindOf = (stat: Dirent | StatsBase<number> | StatsBase<bigint>): CopyComparison.EntryKind =>
   stat.isFile()
     ? "file"
     : stat.isDirectory()

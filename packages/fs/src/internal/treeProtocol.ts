@@ -4,6 +4,7 @@
  */
 
 import type { CopyComparison } from "@reclaim/core"
+import type { EntryInfo } from "../PosixFileSystem.ts"
 import type { Order } from "./copyEngine.ts"
 import type { Removal, TreeScan, Usage } from "../Trees.ts"
 import type { Cells } from "./syncQueue.ts"
@@ -28,7 +29,28 @@ export interface UsageResult {
   readonly usages: ReadonlyArray<Usage | Failure>
 }
 
-export type TaskResult = TreeScan | UsageResult | Removal | CopyResult
+/** One answer for each path, in their order. */
+export interface LookResult {
+  readonly looks: ReadonlyArray<EntryInfo | Failure>
+}
+
+/** One answer for each path, in their order. */
+export interface ReadResult {
+  readonly contents: ReadonlyArray<Uint8Array | Failure>
+}
+
+/** Names of one character per byte; null where they cannot be read at once. */
+export type FolderNames = ReadonlyArray<{
+  readonly name: string
+  readonly kind: CopyComparison.EntryKind
+}> | null
+
+/** One answer for each path, in their order. */
+export interface ListResult {
+  readonly lists: ReadonlyArray<{ readonly names: FolderNames } | Failure>
+}
+
+export type TaskResult = TreeScan | UsageResult | Removal | CopyResult | ListResult | LookResult | ReadResult
 
 /** Paths travel as strings of one character per byte (latin1), which is lossless and cheap to join. */
 export type Task =
@@ -62,6 +84,15 @@ export type Task =
       readonly asks: boolean
     }
   | { readonly _tag: "Digest"; readonly root: string; readonly order: Order }
+  /** At all `paths`, which no tree joins; `root` is the first of them. */
+  | { readonly _tag: "Look" | "List"; readonly root: string; readonly paths: ReadonlyArray<string> }
+  | {
+      readonly _tag: "Read"
+      readonly root: string
+      readonly paths: ReadonlyArray<string>
+      /** A larger file is not read. */
+      readonly maxBytes: number
+    }
 
 export interface Request {
   readonly task: Task

@@ -3,6 +3,7 @@ import type { CopyComparison } from "@reclaim/core"
 import * as NodeFs from "node:fs"
 import { parentPort } from "node:worker_threads"
 import type { Omits } from "./copyEngine.ts"
+import { make as makeFiles } from "./fileEngine.ts"
 import { Cancelled, type Environment, make, TreeError } from "./treeEngine.ts"
 import {
   Cell,
@@ -96,15 +97,15 @@ const engine = make({
   wake: (queue) => send({ _tag: "Sync", queue })
 })
 
+const files = makeFiles(NodeFs)
+
 const perform = (task: Task): TaskResult => {
   switch (task._tag) {
     case "Scan":
       return engine.scan(task.root, task)
     case "Usage":
       return {
-        usages: engine
-          .usages(task.roots)
-          .map((usage) => (usage instanceof TreeError ? failureOf(usage) : usage))
+        usages: engine.usages(task.roots).map(answered)
       }
     case "Remove":
       return engine.remove(task.root, task)
@@ -112,10 +113,19 @@ const perform = (task: Task): TaskResult => {
       return engine.copy(task.root, task.target, { live: task.live, omits: task.asks ? hand.ask : null })
     case "Digest":
       return engine.digestTree(task.root, task.order)
+    case "Look":
+      return { looks: files.look(task.paths).map(answered) }
+    case "List":
+      return { lists: files.list(task.paths).map(answered) }
+    case "Read":
+      return { contents: files.read(task.paths, task.maxBytes).map(answered) }
   }
 }
 
 const failureOf = ({ code, operation, path }: TreeError): Failure => ({ operation, path, code })
+
+const answered = <A>(answer: A | TreeError): A | Failure =>
+  answer instanceof TreeError ? failureOf(answer) : answer
 
 const answer = (request: Request): Response => {
   hand = take(request)

@@ -1,12 +1,13 @@
-/** Runs tree tasks in a few worker threads: the one module that wraps `node:worker_threads`. */
+/** Runs tasks on files and trees in a few worker threads: the one module that wraps `node:worker_threads`. */
 import type { CopyComparison } from "@reclaim/core"
-import { Effect, type Scope } from "effect"
+import { Effect, Result, type Scope } from "effect"
 import { Worker } from "node:worker_threads"
 import { FileError } from "../FileError.ts"
 import {
   askSize,
   Cell,
   cellCount,
+  type Failure,
   type Request,
   type Response,
   type Task,
@@ -18,7 +19,7 @@ import { monotonic } from "./treeEngine.ts"
 /** A task whose thread ended, and what the thread threw. */
 const crashed = ({ _tag, root }: Task, cause: unknown): End =>
   Effect.andThen(
-    Effect.logError("A thread that works on trees ended", cause),
+    Effect.logError("A thread that works on files ended", cause),
     Effect.fail(
       new FileError({
         operation: _tag.toLowerCase(),
@@ -60,6 +61,8 @@ export interface Job {
   readonly cancel: () => void
 }
 
+const isFailure = (answer: object): answer is Failure => "code" in answer
+
 interface Queued {
   readonly request: Request
   readonly listener: Listener
@@ -93,7 +96,7 @@ class Thread {
   constructor(idle: (thread: Thread) => void, dead: (thread: Thread, cause: unknown) => void) {
     this.#idle = idle
     // No flags of the host: a loader or an inspector that it was started with is none of ours.
-    this.#worker = new Worker(entryPoint, { execArgv: [], name: "reclaim-trees", resourceLimits })
+    this.#worker = new Worker(entryPoint, { execArgv: [], name: "reclaim-files", resourceLimits })
     // An idle thread keeps no process alive.
     this.#worker.unref()
     this.#worker.on("message", (response: Response) => this.#receive(response))
@@ -240,6 +243,44 @@ const start = (size: number) => {
   const stop = () => Promise.all([...threads].map((thread) => thread.stop()))
   return { pool: { submit }, stop }
 }
+
+/** Has a task done by some thread. Interruption waits for the thread, so that nothing is touched after it. */
+export const perform = <A extends TaskResult>(
+  pool: WorkerPool,
+  task: Task,
+  isResult: (result: TaskResult) => result is A,
+  listener: Pick<Listener, "onEntries" | "onAsk" | "overdue"> = {}
+): Effect.Effect<A, FileError> =>
+  Effect.callback<TaskResult, FileError>((resume) => {
+    let ended: () => void = () => undefined
+    let over = false
+    const job = pool.submit(task, {
+      ...listener,
+      onEnd: (end) => {
+        over = true
+        resume(end)
+        ended()
+      }
+    })
+    return Effect.callback<void>((stopped) => {
+      if (over) return stopped(Effect.void)
+      ended = () => stopped(Effect.void)
+      job.cancel()
+    })
+  }).pipe(Effect.filterOrElse(isResult, () => Effect.die(new Error(`${task._tag} got another answer`))))
+
+/** The answers about many paths, each by itself; a thread that ends fails all of them. */
+export const answers = <A extends object, R extends TaskResult>(
+  result: Effect.Effect<R, FileError>,
+  of: (result: R) => ReadonlyArray<A | Failure>,
+  count: number
+): Effect.Effect<ReadonlyArray<Result.Result<A, FileError>>> =>
+  result.pipe(
+    Effect.map((answer) =>
+      of(answer).map((one) => (isFailure(one) ? Result.fail(new FileError(one)) : Result.succeed(one)))
+    ),
+    Effect.catch((error) => Effect.succeed(Array.from({ length: count }, () => Result.fail(error))))
+  )
 
 /** Threads start when there is work for them, and end with the scope. */
 export const make = (size: number): Effect.Effect<WorkerPool, never, Scope.Scope> =>

@@ -46,17 +46,19 @@ export const clocks: Effect.Effect<
   Effect.all({ database: now, local: DateTime.now })
 )
 
+/** Copies that were judged together, as of an instant. */
+export interface Judgement {
+  readonly now: RetentionPolicy.Now
+  readonly judged: ReadonlyArray<Judged>
+}
+
 /**
  * Judges the copies among some entries, of any number of companies, as of the instant that comes with them: in
  * one transaction and a number of statements that does not depend on how many they are. Reads no contents.
  */
 export const judge = Effect.fnUntraced(function* (
   entries: ReadonlyArray<VersionStore.StoreEntry>
-): Effect.fn.Return<
-  { readonly now: RetentionPolicy.Now; readonly judged: ReadonlyArray<Judged> },
-  DatabaseError.DatabaseError,
-  Services | RetentionSettings.RetentionSettings
-> {
+): Effect.fn.Return<Judgement, DatabaseError.DatabaseError, Services | RetentionSettings.RetentionSettings> {
   const transactions = yield* Transactions.Transactions
   const catalog = yield* SkillCatalog.SkillCatalog
   const pins = yield* SkillPins.SkillPins

@@ -4,7 +4,7 @@ import { AccessRecords, type BytePath, FileError, VersionStore } from "@reclaim/
 import { Array as Arr, DateTime, Duration, Effect, Option, Schema, Stream } from "effect"
 import { evict } from "./eviction.ts"
 import { type Examination, examineAll } from "./examination.ts"
-import { judge, type Judged, type ManifestOf, manifestsOf, reasonOf } from "./judgement.ts"
+import { type Judged, type Judgement, type ManifestOf, manifestsOf, reasonOf } from "./judgement.ts"
 import {
   comparable,
   type Found,
@@ -199,14 +199,17 @@ export const isConsidered = ({ _tag }: VersionStore.StoreEntry): boolean =>
   _tag === "Entry" || _tag === "Obstacle"
 
 /**
- * Considers some entries and does, unless the run is dry, what the plan says. Interruption takes effect
- * between entries.
+ * Considers some entries, which were judged with others maybe, and does, unless the run is dry, what the plan
+ * says. Interruption takes effect between entries.
  */
 export const sweepEntries = Effect.fnUntraced(function* (
   entries: ReadonlyArray<VersionStore.StoreEntry>,
+  judgement: Judgement,
   options: { readonly dryRun: boolean }
 ): Effect.fn.Return<Swept, DatabaseFailure, Services | RetentionSettings.RetentionSettings> {
-  const { judged, now } = yield* judge(entries)
+  const { now } = judgement
+  const its = new Set(entries)
+  const judged = judgement.judged.filter(({ entry }) => its.has(entry))
   const batch: Batch = {
     wet: !options.dryRun,
     now,
