@@ -233,7 +233,8 @@ export class BackupStore extends Context.Service<
     readonly capture: (options: CaptureOptions) => Effect.Effect<Captured, FileError | RefusedSource>
     /**
      * Writes the newest backup whose digests are right to a target that does not exist or is an empty
-     * folder: whole or not at all.
+     * folder: whole or not at all. Only damage leads to an older one: a call that fails for another reason
+     * (no space, no right, no descriptor) is a `FileError`, and the restoration may be tried again.
      */
     readonly restore: (options: {
       readonly scope: Ids.ScopeId

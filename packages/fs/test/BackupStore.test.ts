@@ -633,6 +633,42 @@ describe("BackupStore.restore", () => {
     )
   )
 
+  for (const [what, code, times, expected] of [
+    ["fails once", "EIO", 1, "current"],
+    ["cannot be read at all", "EIO", undefined, "previous"],
+    ["is not allowed", "EACCES", undefined, "EACCES"],
+    ["finds no descriptor left", "EMFILE", 1, "EMFILE"]
+  ] as const) {
+    it.effect(`[B-03] gives an older backup only for damage: a call that ${what}`, () =>
+      test(
+        Effect.fnUntraced(function* (instance) {
+          yield* made(instance, "current")
+          copyBackup(instance, "current", "previous")
+          rewrite(instance, "previous", "previous", "2025-01-01T00:00:00.000Z")
+          const target = `${instance}/target`
+          const outcome = yield* Effect.result(restore(target))
+          assert.strictEqual(
+            Result.match(outcome, {
+              onSuccess: ({ from }) => from,
+              onFailure: (error) => (error._tag === "FileError" ? error.code : error._tag)
+            }),
+            expected
+          )
+          assert.strictEqual(Fs.existsSync(target), Result.isSuccess(outcome))
+          assert.isFalse(Fs.readdirSync(instance).some(isStaging))
+        }),
+        () => [
+          {
+            method: "readSmall",
+            code,
+            matches: (path) => path.includes("/current/"),
+            ...(times === undefined ? {} : { times })
+          }
+        ]
+      )
+    )
+  }
+
   it.effect("[B-03] fails whole on every kind of damage, and verify tells it too", () =>
     Effect.gen(function* () {
       const folder = yield* tempFolder

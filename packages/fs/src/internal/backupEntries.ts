@@ -83,6 +83,16 @@ const textOf = (bytes: Uint8Array): Result.Result<string, string> =>
 
 /** Reads the manifest of a backup; whatever is wrong with it is in the answer. */
 export const readManifest = (posix: Posix, backup: string) =>
+  Effect.catch(loadManifest(posix, backup), (error) =>
+    Effect.succeed(
+      Result.fail(
+        new BackupManifest.UnreadableManifest({ detail: `its manifest cannot be read (${error.code})` })
+      )
+    )
+  )
+
+/** Fails where it is not known what the manifest says. */
+export const loadManifest = (posix: Posix, backup: string) =>
   posix.readSmall(`${backup}/${BackupNames.manifestFile}`, BackupManifest.maxBytes).pipe(
     Effect.map((bytes) =>
       Result.flatMap(
@@ -90,14 +100,8 @@ export const readManifest = (posix: Posix, backup: string) =>
         BackupManifest.decode
       )
     ),
-    Effect.catch((error) =>
-      Effect.succeed(
-        Result.fail(
-          new BackupManifest.UnreadableManifest({
-            detail: vanished(error) ? "it has no manifest" : `its manifest cannot be read (${error.code})`
-          })
-        )
-      )
+    Effect.catchIf(vanished, () =>
+      Effect.succeed(Result.fail(new BackupManifest.UnreadableManifest({ detail: "it has no manifest" })))
     )
   )
 

@@ -1,5 +1,5 @@
 /** Restores a backup whole or not at all, and compares backups with their manifests. */
-import type { BackupManifest, Ids } from "@reclaim/core"
+import { BackupManifest, type Ids } from "@reclaim/core"
 import { DateTime, Effect, Exit, Option, Result, Stream } from "effect"
 import * as NodePath from "node:path"
 import type { Restored, Verification } from "../BackupStore.ts"
@@ -7,7 +7,7 @@ import { text } from "../BytePath.ts"
 import { type FileError, hasCode } from "../FileError.ts"
 import type { EntryInfo, PosixFileSystem } from "../PosixFileSystem.ts"
 import type { TreeDigest, Trees } from "../Trees.ts"
-import { readManifest } from "./backupEntries.ts"
+import { loadManifest } from "./backupEntries.ts"
 import { RefusedTarget, RestoreFailed } from "./backupErrors.ts"
 import type { BackupMoves } from "./backupMoves.ts"
 import * as BackupNames from "./backupNames.ts"
@@ -17,6 +17,22 @@ import * as Restoring from "./restoring.ts"
 
 // 8 backups: all that a scope can have by the protocols, and some that were moved while they were tried.
 const maxAttempts = 8
+
+/** What is missing or of another kind was never written so; anything else may pass. */
+const isMisshapen = hasCode("ENOENT", "ENOTDIR", "ELOOP", "EUNSUPPORTED")
+/** What a restoration takes for damage too: a manifest that is no file, and a backup that somebody changes. */
+const isDamage = hasCode(
+  "ENOENT",
+  "ENOTDIR",
+  "ELOOP",
+  "EUNSUPPORTED",
+  "EISDIR",
+  "EINVAL",
+  "EFBIG",
+  "ECHANGED"
+)
+/** What cannot be read a second time either is damage. */
+const isUnreadable = hasCode("EIO")
 
 interface Candidate {
   readonly from: Restored["from"]
@@ -62,11 +78,7 @@ export const make = (options: {
         Effect.flatMap(trees.digest(at), (digest) => compare(directory, at, digest))
       )
       if (Result.isFailure(found)) {
-        const { code, message } = found.failure
-        // What is missing or of another kind was never written so; anything else may pass.
-        if (["ENOENT", "ENOTDIR", "ELOOP", "EUNSUPPORTED"].includes(code)) {
-          return { _tag: "Damaged", detail: message }
-        }
+        if (isMisshapen(found.failure)) return { _tag: "Damaged", detail: found.failure.message }
         return yield* found.failure
       }
       if (Option.isNone(found.success)) return { _tag: "Damaged", detail: damage(directory) }
@@ -136,35 +148,48 @@ export const make = (options: {
     | { readonly _tag: "Staged"; readonly bytes: bigint }
     | { readonly _tag: "Failed"; readonly detail: string }
 
-  /** Copies one backup and compares its digests on the way. */
-  const fill = Effect.fnUntraced(function* (
-    candidate: Candidate,
-    staging: string
-  ): Effect.fn.Return<Attempt> {
-    const failed = (detail: string): Attempt => ({ _tag: "Failed", detail })
-    if (candidate.info.kind !== "directory") return failed("it is no folder")
-    const manifest = yield* readManifest(posix, candidate.path)
-    if (Result.isFailure(manifest)) return failed(manifest.failure.detail)
-    let bytes = 0n
-    for (const directory of manifest.success.directories) {
-      const at = `${staging}/${directory.name}`
-      const copied = yield* Effect.result(
-        Effect.flatMap(trees.copy(`${candidate.path}/${directory.name}`, at, { live: false }), (digest) =>
-          compare(directory, at, digest)
-        )
+  const failed = (detail: string): Attempt => ({ _tag: "Failed", detail })
+
+  /** What a backup's manifest says, or why it is none. */
+  const manifestOf = ({ path }: Candidate) =>
+    loadManifest(posix, path).pipe(
+      Effect.retry({ times: 1, while: isUnreadable }),
+      Effect.catchIf(
+        (error) => isDamage(error) || isUnreadable(error),
+        (error) =>
+          Effect.succeed(Result.fail(new BackupManifest.UnreadableManifest({ detail: error.message })))
       )
-      if (Result.isFailure(copied)) return failed(copied.failure.message)
-      if (Option.isNone(copied.success)) return failed(damage(directory))
-      bytes += copied.success.value
-      yield* FaultPoints.backupRestoreAfterDirectory
-    }
-    return { _tag: "Staged", bytes }
-  })
+    )
+
+  /**
+   * Copies one backup and compares its digests on the way. A call that fails for no fault of the backup fails the
+   * whole: an older backup must not come in place of one that is whole.
+   */
+  const fill = Effect.fnUntraced(
+    function* (candidate: Candidate, staging: string): Effect.fn.Return<Attempt, FileError> {
+      if (candidate.info.kind !== "directory") return failed("it is no folder")
+      const manifest = yield* manifestOf(candidate)
+      if (Result.isFailure(manifest)) return failed(manifest.failure.detail)
+      let bytes = 0n
+      for (const directory of manifest.success.directories) {
+        const at = `${staging}/${directory.name}`
+        const copied = yield* Effect.flatMap(
+          trees.copy(`${candidate.path}/${directory.name}`, at, { live: false }),
+          (digest) => compare(directory, at, digest)
+        )
+        if (Option.isNone(copied)) return failed(damage(directory))
+        bytes += copied.value
+        yield* FaultPoints.backupRestoreAfterDirectory
+      }
+      return { _tag: "Staged", bytes }
+    },
+    Effect.catchIf(isDamage, (error) => Effect.succeed(failed(error.message)))
+  )
 
   /** Newest first; what has no manifest is never tried. */
   const newestFirst = Effect.fnUntraced(function* (leaving: ReadonlyArray<Candidate>) {
     const dated = yield* Effect.forEach(leaving, (candidate) =>
-      Effect.map(readManifest(posix, candidate.path), (manifest) => ({ candidate, manifest }))
+      Effect.map(manifestOf(candidate), (manifest) => ({ candidate, manifest }))
     )
     return dated
       .flatMap(({ candidate, manifest }) =>
@@ -197,6 +222,7 @@ export const make = (options: {
     yield* Restoring.removeAbandoned(posix, trees, target.path)
     const attempts: Array<{ readonly name: string; readonly detail: string }> = []
     const tried = new Set<string>()
+    const isIn = ({ path }: Candidate, error: FileError | RefusedTarget) => error.path.startsWith(`${path}/`)
     const keyOf = ({ info, name }: Candidate) => `${name} ${info.dev} ${info.ino}`
 
     const publish = Effect.fnUntraced(function* (staging: string) {
@@ -237,7 +263,13 @@ export const make = (options: {
       const next = untried(named)[0] ?? untried(yield* newestFirst(leaving))[0]
       if (next === undefined) break
       tried.add(keyOf(next))
-      const outcome = yield* attempt(next)
+      const outcome = yield* attempt(next).pipe(
+        Effect.retry({ times: 1, while: isUnreadable }),
+        Effect.catchIf(
+          (error): error is FileError => isUnreadable(error) && isIn(next, error),
+          (error) => Effect.succeed(failed(error.message))
+        )
+      )
       if (outcome._tag === "Staged") {
         yield* FaultPoints.backupRestoreAfterPublish
         yield* posix.syncDirectory(target.parent)
