@@ -5,7 +5,7 @@ import { deleteTrash as deleteUnderLock } from "../../packages/runtime/src/inter
 import * as Corpus from "../Corpus.ts"
 import * as Harness from "../Harness.ts"
 import * as Instance from "../Instance.ts"
-import { removeFolders } from "../peers/removeFolders.ts"
+import { removeFolders, rimrafFolders } from "../peers/removeFolders.ts"
 import * as System from "../System.ts"
 
 // 4: as `deleteTrash` of the runtime does it.
@@ -38,6 +38,7 @@ const make = Effect.fnUntraced(function* (size: Harness.Size) {
     })
 
   const fsRm = yield* side("fs.rm", () => Effect.promise(() => removeFolders(folders)))
+  const rimraf = yield* side("rimraf", () => Effect.promise(() => rimrafFolders(folders)))
   const rm = yield* side("rm -rf", () => System.command("rm", ["-rf", "--", ...folders]))
   const xargs = yield* side("xargs -P4 rm -rf", () =>
     System.command("xargs", ["-0", "-P4", "-n50", "rm", "-rf", "--"], { input: folders.join("\0") })
@@ -59,6 +60,7 @@ const make = Effect.fnUntraced(function* (size: Harness.Size) {
       { figure: Harness.time, ours: trees, peer: rm },
       { figure: Harness.time, ours: trees, peer: xargs },
       { figure: Harness.time, ours: trees, peer: fsRm },
+      { figure: Harness.time, ours: trees, peer: rimraf },
       { figure: Harness.time, ours: locked, peer: rm }
     ]
   }
