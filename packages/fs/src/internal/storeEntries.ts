@@ -79,12 +79,18 @@ export const make = (options: {
       ([first, second]) => [placeOf(left, first!), placeOf(right, second!)] as const
     )
 
-  /** Reads folders for the collector, in one go where they are small; a folder that is gone has no names. */
+  type Each = (name: Uint8Array, kind: EntryInfo["kind"]) => void
+
+  /** Reads a folder for the collector; one that is gone has no names. */
+  const offerOne = (path: BytePath, each: Each) =>
+    posix.names(path).pipe(
+      Stream.runForEachArray((page) => Effect.sync(() => page.forEach(({ kind, name }) => each(name, kind)))),
+      Effect.catchIf(vanished, () => Effect.void)
+    )
+
+  /** Reads folders for the collector, in one go where they are small. */
   const offer = Effect.fnUntraced(function* (
-    folders: ReadonlyArray<{
-      readonly path: BytePath
-      readonly each: (name: Uint8Array, kind: EntryInfo["kind"]) => void
-    }>
+    folders: ReadonlyArray<{ readonly path: BytePath; readonly each: Each }>
   ) {
     const lists = yield* posix.namesAll(folders.map(({ path }) => path))
     for (const [index, { each, path }] of folders.entries()) {
@@ -94,12 +100,7 @@ export const make = (options: {
       } else if (Option.isSome(list.success)) {
         for (const { kind, name } of list.success.value) each(name, kind)
       } else {
-        yield* posix.names(path).pipe(
-          Stream.runForEachArray((page) =>
-            Effect.sync(() => page.forEach(({ kind, name }) => each(name, kind)))
-          ),
-          Effect.catchIf(vanished, () => Effect.void)
-        )
+        yield* offerOne(path, each)
       }
     }
   })
@@ -390,15 +391,11 @@ export const make = (options: {
     // The company that the position lies in comes again; what is before the position is skipped in it.
     const companyAfter = slash < 0 ? after : after.slice(0, slash)
     return windows(companyAfter, (add) =>
-      offer([
-        {
-          path: skills,
-          each: (name, kind) => {
-            if (Option.isSome(parseId(companyOf, name)))
-              add({ key: `${encodeName(name)}/`, name, kind, record: false })
-          }
-        }
-      ])
+      // Not by the thread, which an instance without companies need not start.
+      offerOne(skills, (name, kind) => {
+        if (Option.isSome(parseId(companyOf, name)))
+          add({ key: `${encodeName(name)}/`, name, kind, record: false })
+      })
     ).pipe(
       Stream.flatMap(({ kind, name }) => {
         const companyId = parseId(companyOf, name)
