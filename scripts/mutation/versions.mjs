@@ -551,8 +551,8 @@ export const versions = [
     promise: "S-25",
     name: "a dry run starts windows of observation",
     file: "runtime/internal/sweepBatch",
-    find: "if (!batch.wet || !observing) return",
-    replace: "if (!observing) return",
+    find: "if (!batch.wet || copies.length === 0) return",
+    replace: "if (copies.length === 0) return",
     tests: ["runtime/Batches"]
   },
   {

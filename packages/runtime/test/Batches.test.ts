@@ -280,7 +280,7 @@ layer(World.layer(), { excludeTestServices: true })("batches", (it) => {
         const pass = World.sweepOnce({ companyId: made.companyId })
         let evicted = 0
         let trashed = 0
-        for (let round = 0; round < 12 && evicted < 12; round++) {
+        for (let round = 0; round < 100 && evicted < 12; round++) {
           const reports = yield* Effect.all([pass, World.elsewhere()(pass)], { concurrency: 2 })
           for (const report of reports) {
             assert.strictEqual(report.errors, 0)

@@ -4,7 +4,7 @@ import { AccessRecords, type BytePath, FileError, VersionStore } from "@reclaim/
 import { Array as Arr, DateTime, Duration, Effect, Option, Schema, Stream } from "effect"
 import { evict } from "./eviction.ts"
 import { type Examination, examineAll } from "./examination.ts"
-import { type Judged, type Judgement, type ManifestOf, manifestsOf, reasonOf } from "./judgement.ts"
+import { clocks, type Judged, type Judgement, type ManifestOf, manifestsOf, reasonOf } from "./judgement.ts"
 import {
   comparable,
   type Found,
@@ -76,15 +76,20 @@ const isOlder = (batch: Batch, millis: number, age: Duration.Duration): boolean 
 
 const modifiedAt = ({ mtimeNs }: { readonly mtimeNs: bigint }): number => Number(mtimeNs / 1_000_000n)
 
-/** A copy that is kept. Where it has no record of use, its window of observation starts. */
-const keep = Effect.fnUntraced(function* (batch: Batch, { copy, facts, reasons }: Judged) {
-  skip(batch, ...reasons)
-  // Never where the record could not be looked at: it may be there.
-  const observing = facts.obstacles.length === 0 && reasons.some(({ _tag }) => _tag === "Observing")
-  if (!batch.wet || !observing) return
+/** Whether a window of observation starts: never where the record could not be looked at, it may be there. */
+const isObserved = ({ facts, reasons }: Judged): boolean =>
+  facts.obstacles.length === 0 && reasons.some(({ _tag }) => _tag === "Observing")
+
+/** Starts the windows of copies without a record of use. */
+const observe = Effect.fnUntraced(function* (batch: Batch, copies: ReadonlyArray<Judged>) {
+  if (!batch.wet || copies.length === 0) return
   const records = yield* AccessRecords.AccessRecords
-  yield* attempt(batch, records.observe(copy, batch.now.database))
-  yield* afterObserve
+  // Not as of the judgement, which may be minutes old: each gets a whole window.
+  const { database } = yield* clocks
+  for (const { copy } of copies) {
+    yield* attempt(batch, records.observe(copy, database))
+    yield* afterObserve
+  }
 })
 
 /** A copy that nothing keeps but, perhaps, its contents. */
@@ -230,7 +235,9 @@ export const sweepEntries = Effect.fnUntraced(function* (
     ...leftovers.flatMap(({ copy, revision }) => (Option.isSome(revision) ? [copy] : []))
   ])
 
-  for (const each of judged) if (each.reasons.length > 0) yield* keep(batch, each)
+  const kept = judged.filter(({ reasons }) => reasons.length > 0)
+  for (const { reasons } of kept) skip(batch, ...reasons)
+  yield* observe(batch, kept.filter(isObserved))
   // Leftovers first: one that is judged beside its copy must not find the copy gone.
   for (const leftover of leftovers) yield* attempt(batch, putRight(batch, leftover, manifestOf))
   yield* examineAll(candidates, ({ copy, entry }) => ({ path: entry.path, manifest: manifestOf(copy) })).pipe(
