@@ -86,9 +86,10 @@ export const make = Effect.fnUntraced(function* (identity: Identity, access: Acc
 
   const change = (name: string, effect: Effect.Effect<void>) =>
     Effect.gen(function* () {
+      // Before it happens: a drain says what it does from then on.
+      yield* Effect.logInfo(`${name} was asked for`)
       yield* effect
       const phase = yield* controls.phase
-      yield* Effect.logInfo(`${name}: the host is ${phase}`)
       return yield* document(Output.Phase, { type: "phase", phase })
     })
 
