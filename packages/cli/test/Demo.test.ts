@@ -3,7 +3,7 @@ import { describe, expect, it, layer } from "@effect/vitest"
 import { Effect, FileSystem, Schema, Stream } from "effect"
 import { Output } from "../src/index.ts"
 import * as Plan from "../src/internal/demo/plan.ts"
-import { reclaim, start } from "./support/reclaim.ts"
+import { binary, reclaim, start } from "./support/reclaim.ts"
 
 describe("the made-up instance", () => {
   it("[O-01] is realistic, and the same each time", () => {
@@ -41,7 +41,7 @@ layer(NodeServices.layer, { timeout: 120_000 })("demo", (it) => {
     () =>
       Effect.gen(function* () {
         const folder = yield* temporary
-        const shown = yield* reclaim(["demo"], { env: { TMPDIR: folder } })
+        const shown = yield* reclaim(["demo"], { env: { TMPDIR: folder }, file: binary })
         expect(shown.stderr).toBe("")
         expect(shown.code).toBe(0)
         for (const heading of [
@@ -113,7 +113,7 @@ layer(NodeServices.layer, { timeout: 120_000 })("demo", (it) => {
     () =>
       Effect.gen(function* () {
         const folder = yield* temporary
-        const demo = yield* start(["demo", "--keep", "--json"], { env: { TMPDIR: folder } })
+        const demo = yield* start(["demo", "--keep", "--json"], { env: { TMPDIR: folder }, file: binary })
         const line = yield* demo.stdout.pipe(
           Stream.decodeText(),
           Stream.splitLines,

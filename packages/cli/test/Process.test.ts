@@ -14,7 +14,7 @@ layer(Fixture.layer, { timeout: 60_000 })("the process", (it) => {
       const files = yield* FileSystem.FileSystem
       const folder = yield* files.makeTempDirectoryScoped()
       yield* files.symlink(binary, `${folder}/reclaim`)
-      const linked = yield* run(["--version"], {}, { cwd: folder })
+      const linked = yield* run(["--version"], {}, { cwd: folder, file: `${folder}/reclaim` })
       expect(linked.stdout).toBe(`${packageJson.version}\n`)
       expect(Cli.version).toBe(packageJson.version)
     }).pipe(Effect.scoped)
@@ -24,7 +24,7 @@ layer(Fixture.layer, { timeout: 60_000 })("the process", (it) => {
     Effect.gen(function* () {
       const pretend =
         "data:text/javascript,Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '20.1.0' } })"
-      const old = yield* reclaim(["holds", "--json"], { node: ["--import", pretend] })
+      const old = yield* reclaim(["holds", "--json"], { file: binary, node: ["--import", pretend] })
       expect(old.code).toBe(1)
       expect(old.stderr).toMatch(/^reclaim: reclaim needs Node 22\.19 or newer[^\n]*\n$/)
       expect(old.documents).toEqual([expect.objectContaining({ type: "error", _tag: "UnsupportedNode" })])

@@ -4,6 +4,7 @@ import { spawn } from "node:child_process"
 import * as Fs from "node:fs"
 import { fileURLToPath } from "node:url"
 import { BackupStore } from "../src/BackupStore.ts"
+import * as Trees from "../src/Trees.ts"
 import {
   backupLayer,
   backupNames,
@@ -17,6 +18,9 @@ import {
 import { tempFolder, write } from "./support/fixtures.ts"
 
 const script = fileURLToPath(new URL("./support/backupCrash.ts", import.meta.url))
+
+/** With one set of threads for everything that happens in this process. */
+const here = <A, E, R>(self: Effect.Effect<A, E, R>) => self.pipe(Effect.provide(Trees.layer), Effect.scoped)
 
 /** Runs a process that kills itself; what it printed when it never came to the point. */
 const killedAt = Effect.fnUntraced(function* (
@@ -106,7 +110,7 @@ describe("a backup of a process that is killed", () => {
           const kept = backupNames(instance).filter((name) => name !== ".pending" && name !== ".expired")
           assert.deepStrictEqual(kept, ["current"], point)
         }
-      }).pipe(Effect.scoped),
+      }).pipe(here),
     120_000
   )
 
@@ -123,7 +127,7 @@ describe("a backup of a process that is killed", () => {
         assert.deepStrictEqual(backupNames(instance), [".pending", "current"])
         assert.strictEqual(hostReads(instance), "old")
         assert.strictEqual(yield* restored(instance), "old")
-      }).pipe(Effect.scoped),
+      }).pipe(here),
     60_000
   )
 
@@ -157,7 +161,7 @@ describe("a backup of a process that is killed", () => {
             assert.strictEqual(content, expected, `${state} ${point}`)
           }
         }
-      }).pipe(Effect.scoped),
+      }).pipe(here),
     240_000
   )
 
@@ -180,7 +184,7 @@ describe("a backup of a process that is killed", () => {
           assert.strictEqual(whole, point === "backupRestore.afterPublish", point)
           assert.strictEqual(yield* restored(instance), "old", point)
         }
-      }).pipe(Effect.scoped),
+      }).pipe(here),
     60_000
   )
 
@@ -209,7 +213,7 @@ describe("a backup of a process that is killed", () => {
         yield* capture(instance)
         assert.strictEqual(yield* killedAt("retire", instance, "expire.afterRename"), "killed")
         assert.deepStrictEqual(backupNames(instance), [".expired"])
-      }).pipe(Effect.scoped),
+      }).pipe(here),
     60_000
   )
 })
@@ -231,7 +235,7 @@ describe("locales", () => {
       makeNames(instance)
       assert.strictEqual(yield* inSwedish("capture", instance), "done")
       assert.strictEqual(hostReads(instance), "one")
-    }).pipe(Effect.scoped)
+    }).pipe(here)
   )
 
   it.live("[B-03] takes the digests of a host that sorts in the locale of this process", () =>
@@ -255,6 +259,6 @@ describe("locales", () => {
       Fs.writeFileSync(file, manifest.replace(written, `sha256:${"0".repeat(64)}`))
       assert.strictEqual(yield* inSwedish("verify", instance), "Damaged")
       assert.strictEqual((yield* Effect.flip(restored(instance)))._tag, "RestoreFailed")
-    }).pipe(Effect.scoped)
+    }).pipe(here)
   )
 })

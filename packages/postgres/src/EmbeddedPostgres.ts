@@ -1,5 +1,5 @@
 /**
- * Runs a real PostgreSQL server from the binaries on npm for the length of a scope.
+ * Runs a real PostgreSQL server, from the binaries on npm or from others, for the length of a scope.
  *
  * The server listens on a socket in a folder of its own under the system's temporary folder, on no network
  * port, and belongs to the scope: when that closes, the server has stopped and the folder is gone. The same
@@ -20,7 +20,7 @@ import { Context, Effect, Layer, Schema } from "effect"
 import type { Scope } from "effect"
 import { spawn, type ChildProcessWithoutNullStreams } from "node:child_process"
 import { createRequire } from "node:module"
-import { dirname, join } from "node:path"
+import { dirname, join, resolve } from "node:path"
 import { fileURLToPath } from "node:url"
 import type { Command, Report } from "./internal/supervisor.ts"
 
@@ -29,8 +29,8 @@ import type { Command, Report } from "./internal/supervisor.ts"
  *
  * **Details**
  *
- * - `NoBinaries`: there is no package with binaries for this platform, or it is not installed. Use a server
- *   of your own instead.
+ * - `NoBinaries`: there is no package with binaries for this platform, or it is not installed. Use other
+ *   binaries, or a server of your own, instead.
  * - `StartFailed`: the binaries are there but did not come up. The message ends with what they printed.
  *
  * @category errors
@@ -56,6 +56,11 @@ export interface Options {
    * crash nothing. Defaults to `true`.
    */
   readonly durable?: boolean | undefined
+  /**
+   * The folder that has `bin/initdb` and `bin/postgres` of version 15 or later, `/usr/lib/postgresql/15` for
+   * instance. Defaults to the binaries on npm.
+   */
+  readonly binaries?: string | undefined
 }
 
 /**
@@ -195,6 +200,8 @@ const stop = Effect.fnUntraced(function* (child: ChildProcessWithoutNullStreams,
  *
  * **Gotchas**
  *
+ * With `binaries` C.UTF-8 is the system's, which has to have it.
+ *
  * The timeouts follow the `Clock`, so under a `TestClock` a server that hangs is not given up.
  *
  * **Example** (Asking a server for its version)
@@ -221,10 +228,12 @@ export const make: (
 ) => Effect.Effect<EmbeddedPostgres["Service"], EmbeddedPostgresError, Scope.Scope> = Effect.fn(
   "EmbeddedPostgres.make"
 )(function* (options: Options = {}) {
-  const native = yield* locateBinaries
+  const native = options.binaries === undefined ? yield* locateBinaries : resolve(options.binaries)
+  // Of others nobody knows whether they have the locales that came with version 17.
+  const locale = options.binaries === undefined ? "builtin" : "system"
   let folder: string | undefined
   const child = yield* Effect.acquireRelease(
-    spawnSupervisor(["serve", native, (options.durable ?? true) ? "durable" : "fast"]),
+    spawnSupervisor(["serve", native, (options.durable ?? true) ? "durable" : "fast", locale]),
     (child) => stop(child, folder)
   )
   const line = yield* Effect.timeoutOrElse(firstLine(child), {

@@ -24,6 +24,7 @@ import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { inject } from "vitest"
+import { postgres15 } from "./postgres15.ts"
 
 const require = createRequire(import.meta.url)
 const nobody = 65534
@@ -151,18 +152,31 @@ const makeCheckout = Effect.fnUntraced(function* (mode: number) {
 
 /** Runs serve.ts, in a process group of its own, until the scope closes. */
 const serve = Effect.fnUntraced(function* (
-  options: { readonly folder?: string; readonly uid?: number; readonly env?: NodeJS.ProcessEnv } = {}
+  options: {
+    readonly folder?: string
+    readonly binaries?: string
+    readonly uid?: number
+    readonly env?: NodeJS.ProcessEnv
+  } = {}
 ) {
   const folder = options.folder ?? packageFolder
   const child = yield* Effect.acquireRelease(
     Effect.sync(() =>
-      spawn(process.execPath, ["--conditions=@reclaim/source", join(folder, "test", "serve.ts")], {
-        cwd: folder,
-        detached: true,
-        env: { ...process.env, NODE_OPTIONS: "", ...options.env },
-        stdio: ["ignore", "pipe", "pipe"],
-        ...(options.uid === undefined ? {} : { uid: options.uid, gid: options.uid })
-      })
+      spawn(
+        process.execPath,
+        [
+          "--conditions=@reclaim/source",
+          join(folder, "test", "serve.ts"),
+          ...(options.binaries === undefined ? [] : [options.binaries])
+        ],
+        {
+          cwd: folder,
+          detached: true,
+          env: { ...process.env, NODE_OPTIONS: "", ...options.env },
+          stdio: ["ignore", "pipe", "pipe"],
+          ...(options.uid === undefined ? {} : { uid: options.uid, gid: options.uid })
+        }
+      )
     ),
     (child) => Effect.sync(() => child.kill("SIGKILL"))
   )
@@ -311,6 +325,40 @@ describe("EmbeddedPostgres", () => {
       writeFileSync(supervisor, source.replace(line, '"no report\\n"'))
       const error = yield* Effect.flip(serve({ folder: checkout }))
       assert.include(error.message, "StartFailed: The process that owns the server said: no report")
+    })
+  )
+
+  it.live.skipIf(postgres15 === undefined)("runs the binaries of a system where they are", () =>
+    Effect.gen(function* () {
+      const { members, socketDir } = yield* Effect.gen(function* () {
+        const server = yield* EmbeddedPostgres.make({ binaries: postgres15 })
+        const [settings] = yield* Effect.flatMap(
+          SqlClient.SqlClient,
+          (sql) =>
+            sql`select current_setting('server_version_num')::int / 10000 as version, datcollate as locale,
+                  current_setting('listen_addresses') as addresses, current_setting('TimeZone') as zone
+                from pg_database where datname = current_database()`
+        ).pipe(Effect.provide(PgClient.layer({ url: Redacted.make(server.url) })))
+        assert.deepStrictEqual(settings, { version: 15, locale: "C.UTF-8", addresses: "", zone: "UTC" })
+        const members = family(server)
+        const binary = members.find(({ pid }) => pid === server.pid)?.command ?? ""
+        assert.isTrue(binary.startsWith(`${postgres15}/bin/postgres`))
+        if (isRoot) for (const { uid } of members) assert.strictEqual(uid, nobody)
+        return { members, socketDir: server.socketDir }
+      }).pipe(Effect.scoped)
+      assert.deepStrictEqual(living(members), [])
+      assert.isFalse(existsSync(socketDir))
+    })
+  )
+
+  it.live("fails where a folder has no binaries, and leaves nothing", () =>
+    Effect.gen(function* () {
+      const base = yield* temporaryFolder(0o777)
+      const empty = yield* temporaryFolder(0o755)
+      const error = yield* Effect.flip(serve({ binaries: empty, env: { TMPDIR: base } }))
+      assert.include(error.message, "StartFailed: initdb failed:")
+      assert.include(error.message, `${empty}/bin/initdb`)
+      assert.deepStrictEqual(readdirSync(base), [])
     })
   )
 

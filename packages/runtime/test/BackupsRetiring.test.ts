@@ -355,7 +355,8 @@ layer(World.layer(), { excludeTestServices: true })("retiring", (it) => {
           Effect.gen(function* () {
             const sql = yield* SqlClient.SqlClient
             const rows = yield* sql<{ readonly pid: number }>`select pid from pg_stat_activity
-              where datname = current_database() and xact_start is not null and pid <> pg_backend_pid()`
+              where datname = current_database() and xact_start is not null and pid <> pg_backend_pid()
+                and backend_type = 'client backend'`
             stopped = rows.map(({ pid }) => pid)
             for (const pid of stopped) yield* Backend.stop(pid)
           })
@@ -384,7 +385,8 @@ layer(World.layer(), { excludeTestServices: true })("retiring", (it) => {
           Effect.flatMap(
             SqlClient.SqlClient,
             (sql) => sql`select pg_terminate_backend(pid) from pg_stat_activity
-              where datname = current_database() and xact_start is not null and pid <> pg_backend_pid()`
+              where datname = current_database() and xact_start is not null and pid <> pg_backend_pid()
+                and backend_type = 'client backend'`
           )
         )
         const report = yield* World.onceAt("expiration.afterRetire", kill)(World.sweepOnce())

@@ -96,12 +96,13 @@ const realPause = Effect.callback<void>((resume) => {
   return Effect.sync(() => clearTimeout(timer))
 })
 
-/** Transactions of this database that are open now, other than the asking one. */
+/** Transactions of clients of this database that are open now, other than the asking one. */
 export const openTransactions = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const rows = yield* sql<{ readonly count: bigint }>`
     select count(*) as count from pg_stat_activity
-    where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null`
+    where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null
+      and backend_type = 'client backend'`
   return Number(rows[0]?.count ?? 0n)
 })
 

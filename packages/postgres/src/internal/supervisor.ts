@@ -31,7 +31,13 @@ import { setTimeout as delay } from "node:timers/promises"
 
 /** What the supervisor is asked to do, as its arguments. */
 export type Command =
-  | readonly [mode: "serve", native: string, durability: "durable" | "fast"]
+  | readonly [
+      mode: "serve",
+      native: string,
+      durability: "durable" | "fast",
+      /** Whose C.UTF-8 sorts and compares: PostgreSQL has its own from version 17 on. */
+      locale: "builtin" | "system"
+    ]
   | readonly [mode: "recover", folder: string]
 
 /** The answer: the server takes connections, or why it never will. */
@@ -95,12 +101,13 @@ const makeFolder = (): string => {
   throw new Error(`no folder for the server could be made (${failures.join("; ")})`)
 }
 
-const readable = (path: string): boolean => {
+/** Whether something can be read, or is not there: a system keeps `share` elsewhere, where `bin` finds it. */
+const readableIfThere = (path: string): boolean => {
   try {
     closeSync(openSync(path, "r"))
     return true
-  } catch {
-    return false
+  } catch (cause) {
+    return cause instanceof Error && "code" in cause && cause.code === "ENOENT"
   }
 }
 
@@ -219,14 +226,14 @@ const failure = async (name: string, running: Running): Promise<Error> => {
 }
 
 /** Answers whether the data folder is complete; it is not when the end came first. */
-const initialise = async (native: string, data: string): Promise<boolean> => {
+const initialise = async (native: string, locale: string, data: string): Promise<boolean> => {
   const initdb = launch(join(native, "bin", "initdb"), [
     `--pgdata=${data}`,
     "--username=postgres",
     "--auth-local=trust",
     "--auth-host=reject",
     "--encoding=UTF8",
-    "--locale-provider=builtin",
+    ...(locale === "builtin" ? ["--locale-provider=builtin"] : []),
     "--locale=C.UTF-8",
     "--no-instructions",
     // The folder does not outlive this process, let alone a crash of the machine.
@@ -268,18 +275,18 @@ const run = async (native: string, folder: string, data: string, durable: boolea
   }
 }
 
-const serve = async (native: string, durable: boolean): Promise<void> => {
+const serve = async (native: string, durable: boolean, locale: string): Promise<void> => {
   if (privileged) impersonate()
   const folder = makeFolder()
   try {
     const reachable = ["bin/initdb", "bin/postgres", "lib", "share"].every((name) =>
-      readable(join(native, name))
+      readableIfThere(join(native, name))
     )
     const binaries = reachable || !privileged ? native : join(folder, "native")
     if (binaries !== native) copyTree(native, binaries)
     if (privileged) surrender()
     const data = join(folder, "data")
-    if (await initialise(binaries, data)) await run(binaries, folder, data, durable)
+    if (await initialise(binaries, locale, data)) await run(binaries, folder, data, durable)
   } finally {
     removeFolder(folder)
   }
@@ -311,9 +318,9 @@ const recover = async (folder: string): Promise<void> => {
   removeFolder(folder)
 }
 
-const execute = ([mode, path, durability]: ReadonlyArray<string>): Promise<void> => {
+const execute = ([mode, path, durability, locale = "builtin"]: ReadonlyArray<string>): Promise<void> => {
   if (path === undefined) return Promise.reject(new Error("the command is incomplete"))
-  return mode === "recover" ? recover(path) : serve(path, durability === "durable")
+  return mode === "recover" ? recover(path) : serve(path, durability === "durable", locale)
 }
 
 // A reader that is gone must not end this process before it has cleaned up.

@@ -2,6 +2,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { FaultPoint, Ids } from "@reclaim/core"
 import { DatabaseError, HostTables, Journal, Migrations, Transactions } from "@reclaim/db"
+import { Trees } from "@reclaim/fs"
 import { TestDatabase } from "@reclaim/postgres/testing"
 import {
   type Clock,
@@ -85,7 +86,8 @@ export const layer = (options: Options = {}) =>
     Layer.provideMerge(MovableClock.layer(noon)),
     Layer.provideMerge(client(options)),
     Layer.provideMerge(TestDatabase.layer(inject("databaseUrl"))),
-    Layer.provideMerge(instance)
+    Layer.provideMerge(instance),
+    Layer.provideMerge(Trees.layer)
   )
 
 /** Runs an effect in another server process on the same disk, database and time. */

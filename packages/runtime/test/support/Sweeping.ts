@@ -135,7 +135,7 @@ export const holding =
       return value
     })
 
-/** Advisory locks that are held or awaited in this database, and transactions that are open in it. */
+/** Advisory locks that are held or awaited in this database, and transactions that clients have open in it. */
 export const unfinished = Effect.gen(function* () {
   const sql = yield* SqlClient.SqlClient
   const rows = yield* sql<{ readonly locks: bigint; readonly transactions: bigint }>`
@@ -143,7 +143,8 @@ export const unfinished = Effect.gen(function* () {
       (select count(*) from pg_locks l join pg_database d on d.oid = l.database
        where d.datname = current_database() and l.locktype = 'advisory') as locks,
       (select count(*) from pg_stat_activity
-       where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null) as transactions`
+       where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null
+         and backend_type = 'client backend') as transactions`
   return { locks: Number(rows[0]?.locks ?? -1n), transactions: Number(rows[0]?.transactions ?? -1n) }
 })
 

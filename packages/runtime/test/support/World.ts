@@ -73,14 +73,14 @@ export const layer = (options: Options = {}) =>
     Layer.provideMerge(MovableClock.layer(noon)),
     Layer.provideMerge(client(options)),
     Layer.provideMerge(TestDatabase.layer(inject("databaseUrl"))),
-    Layer.provideMerge(instance)
+    Layer.provideMerge(instance),
+    Layer.provideMerge(Trees.layer)
   )
 
-/** What one server process consists of. */
+/** What one server process consists of, but for the threads: to start them takes longer than most tests. */
 const server = (options: Options) => {
   const disk = VersionStore.layer.pipe(
     Layer.provideMerge(AccessRecords.layer),
-    Layer.provideMerge(Trees.layer),
     Layer.provideMerge(options.posix ?? PosixFileSystem.layer),
     Layer.provideMerge(roots)
   )

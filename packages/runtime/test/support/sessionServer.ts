@@ -1,7 +1,10 @@
-/** One server process that captures, restores and expires session backups, on the database of a client. */
+/**
+ * One server process that captures, restores and expires session backups, on the database of a client and with
+ * threads that others may share.
+ */
 import { ExpirationSettings } from "@reclaim/core"
 import { Holds, HostSchema, Journal, SessionCatalog, Transactions } from "@reclaim/db"
-import { BackupStore, InstanceRoots, PosixFileSystem, Trees } from "@reclaim/fs"
+import { BackupStore, InstanceRoots, PosixFileSystem } from "@reclaim/fs"
 import { Layer, Logger } from "effect"
 import { BackupExpiration, FailoverBackups, ServerName, SessionActivity } from "../../src/index.ts"
 
@@ -14,7 +17,6 @@ export interface Options {
 
 export const layer = (instance: string, options: Options = {}) => {
   const disk = BackupStore.layer.pipe(
-    Layer.provideMerge(Trees.layer),
     Layer.provideMerge(options.posix ?? PosixFileSystem.layer),
     Layer.provideMerge(InstanceRoots.layer({ instance }).pipe(Layer.provide(PosixFileSystem.layer)))
   )
