@@ -1,9 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Layer } from "effect"
 import { spawn } from "node:child_process"
 import * as Fs from "node:fs"
 import { fileURLToPath } from "node:url"
 import { BackupStore } from "../src/BackupStore.ts"
+import * as PosixFileSystem from "../src/PosixFileSystem.ts"
 import * as Trees from "../src/Trees.ts"
 import {
   backupLayer,
@@ -20,7 +21,8 @@ import { tempFolder, write } from "./support/fixtures.ts"
 const script = fileURLToPath(new URL("./support/backupCrash.ts", import.meta.url))
 
 /** With one set of threads for everything that happens in this process. */
-const here = <A, E, R>(self: Effect.Effect<A, E, R>) => self.pipe(Effect.provide(Trees.layer), Effect.scoped)
+const here = <A, E, R>(self: Effect.Effect<A, E, R>) =>
+  self.pipe(Effect.provide(Layer.merge(PosixFileSystem.layer, Trees.layer)), Effect.scoped)
 
 /** Runs a process that kills itself; what it printed when it never came to the point. */
 const killedAt = Effect.fnUntraced(function* (

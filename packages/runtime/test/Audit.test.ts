@@ -563,7 +563,7 @@ layer(World.layer(), { excludeTestServices: true })("audit", (it) => {
     Effect.gen(function* () {
       const { companyId } = yield* begin(1)
       const sql = yield* SqlClient.SqlClient
-      const cut = sql`select pg_terminate_backend(pid) from pg_stat_activity
+      const cut = sql`select pg_terminate_backend(pid, 5000) from pg_stat_activity
         where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null`
       for (const [losses, expected] of [
         [2, "intact"],

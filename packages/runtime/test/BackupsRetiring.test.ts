@@ -384,7 +384,7 @@ layer(World.layer(), { excludeTestServices: true })("retiring", (it) => {
         const kill = yield* World.apart(
           Effect.flatMap(
             SqlClient.SqlClient,
-            (sql) => sql`select pg_terminate_backend(pid) from pg_stat_activity
+            (sql) => sql`select pg_terminate_backend(pid, 5000) from pg_stat_activity
               where datname = current_database() and xact_start is not null and pid <> pg_backend_pid()
                 and backend_type = 'client backend'`
           )

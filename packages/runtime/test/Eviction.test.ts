@@ -392,7 +392,7 @@ layer(World.layer({ bounds }), { excludeTestServices: true })("failures of the d
         const made = yield* Sweeping.idleSkill({ versions: 1 })
         const kill = Effect.gen(function* () {
           const sql = yield* SqlClient.SqlClient
-          for (const pid of yield* backends) yield* sql`select pg_terminate_backend(${pid}::int)`
+          for (const pid of yield* backends) yield* sql`select pg_terminate_backend(${pid}::int, 5000)`
         })
         const report = yield* World.sweepOnce({ companyId: made.companyId }).pipe(
           Sweeping.during(point, kill, "evict.beforeLock")

@@ -301,7 +301,7 @@ layer(World.layer(), { excludeTestServices: true })("repairing", (it) => {
       yield* prepare(companyId, [broken.versionId])
       truncate(yield* pathOf(broken))
       const sql = yield* SqlClient.SqlClient
-      const cut = sql`select pg_terminate_backend(pid) from pg_stat_activity
+      const cut = sql`select pg_terminate_backend(pid, 5000) from pg_stat_activity
         where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null`
       for (const [point, expected] of [
         ["restore.afterPublish", ["Ready restored", "Ready restored"]],

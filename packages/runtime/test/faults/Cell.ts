@@ -1,6 +1,6 @@
 /** Runs one operation in one world until a fault strikes it, and looks at what the next server makes of it. */
 import { FaultPoint } from "@reclaim/core"
-import type { Trees } from "@reclaim/fs"
+import type { PosixFileSystem, Trees } from "@reclaim/fs"
 import { TestDatabase } from "@reclaim/postgres/testing"
 import { DateTime, Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { execFileSync, spawn } from "node:child_process"
@@ -206,7 +206,11 @@ export const makeInstance = (folder: string): string => {
 export const run = (
   cell: Omit<Cell, "column"> & { readonly column: Column | "none" },
   tell: (event: Event) => void = () => undefined
-): Effect.Effect<boolean, unknown, TestDatabase.TestDatabase | Trees.Trees> =>
+): Effect.Effect<
+  boolean,
+  unknown,
+  TestDatabase.TestDatabase | PosixFileSystem.PosixFileSystem | Trees.Trees
+> =>
   Effect.gen(function* () {
     const { url } = yield* TestDatabase.TestDatabase
     const instance = makeInstance(yield* folder)

@@ -1,7 +1,8 @@
 /** What can happen at a point, and what comes after the point that it can happen to. */
-import { FileError, type PosixFileSystem, Trees } from "@reclaim/fs"
-import { layerFaulty, type Method } from "@reclaim/fs/testing"
-import { Effect, type Layer } from "effect"
+import { FileError, Trees } from "@reclaim/fs"
+import { layerFaultyFrom, type Method } from "@reclaim/fs/testing"
+import { Effect } from "effect"
+import * as Threads from "../support/threads.ts"
 
 export const columns = [
   "typed error",
@@ -60,7 +61,7 @@ export interface FileFaults {
   readonly arm: Effect.Effect<void>
   /** How many calls did. */
   readonly struck: () => number
-  readonly posix: Layer.Layer<PosixFileSystem.PosixFileSystem>
+  readonly posix: Threads.Posix
   readonly trees: (real: Trees.Trees["Service"]) => Trees.Trees["Service"]
 }
 
@@ -89,7 +90,10 @@ export const fileFaults = (column: Column | "none", tell: (event: Event) => void
   return {
     arm: Effect.sync(() => void (armed = true)),
     struck: () => struck,
-    posix: layerFaulty(all.map((method) => ({ method, code, matches: () => meets(method) }))),
+    posix: layerFaultyFrom(
+      all.map((method) => ({ method, code, matches: () => meets(method) })),
+      Threads.posix
+    ),
     trees: (real) =>
       Trees.Trees.of({
         ...real,

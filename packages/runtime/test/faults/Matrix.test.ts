@@ -1,10 +1,10 @@
 import { assert, layer } from "@effect/vitest"
 import { HostTables, Migrations, Transactions } from "@reclaim/db"
-import { Trees } from "@reclaim/fs"
 import { TestDatabase } from "@reclaim/postgres/testing"
 import { Cause, Effect, Exit, Layer, Random } from "effect"
 import { inject } from "vitest"
 import { MovableClock } from "../../src/testing.ts"
+import * as Threads from "../support/threads.ts"
 import * as World from "../support/World.ts"
 import * as Cell from "./Cell.ts"
 import { type Column, columns, type Event } from "./Faults.ts"
@@ -26,7 +26,7 @@ const shared = Layer.effectDiscard(Effect.andThen(HostTables.create, Migrations.
   Layer.provide(Transactions.layer),
   Layer.provide(MovableClock.layer(World.noon)),
   Layer.provideMerge(TestDatabase.layerClient(inject("databaseUrl"))),
-  Layer.provideMerge(Trees.layer)
+  Layer.provideMerge(Threads.layer)
 )
 
 /** Runs every scenario with no fault at all, and tells what each does. */

@@ -2,7 +2,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Ids } from "@reclaim/core"
 import { HostTables, Migrations, Transactions } from "@reclaim/db"
-import { Trees } from "@reclaim/fs"
 import { TestDatabase } from "@reclaim/postgres/testing"
 import { DateTime, Effect, Layer } from "effect"
 import { execFileSync } from "node:child_process"
@@ -15,6 +14,7 @@ import { MovableClock } from "../../src/testing.ts"
 import { contentsOf, pathOf, standard } from "../support/Copies.ts"
 import * as Sessions from "../support/SessionsWorld.ts"
 import * as Sweeping from "../support/Sweeping.ts"
+import * as Threads from "../support/threads.ts"
 import * as World from "../support/World.ts"
 import * as Cell from "./Cell.ts"
 import type * as Operations from "./Operations.ts"
@@ -90,7 +90,7 @@ const shared = Layer.effectDiscard(Effect.andThen(HostTables.create, Migrations.
   Layer.provide(Transactions.layer),
   Layer.provide(MovableClock.layer(World.noon)),
   Layer.provideMerge(TestDatabase.layerClient(inject("databaseUrl"))),
-  Layer.provideMerge(Trees.layer)
+  Layer.provideMerge(Threads.layer)
 )
 
 describe.skipIf(!isReadable(script))("as a normal user", () => {

@@ -11,11 +11,12 @@ import {
   SkillPins,
   Transactions
 } from "@reclaim/db"
-import { AccessRecords, BackupStore, InstanceRoots, PosixFileSystem, Trees, VersionStore } from "@reclaim/fs"
+import { AccessRecords, BackupStore, InstanceRoots, Trees, VersionStore } from "@reclaim/fs"
 import { Effect, Layer, Logger, Option, Redacted } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
 import { hooked } from "../../../db/test/support/backend.ts"
 import { BackupExpiration, FailoverBackups, SessionActivity, SkillVersions } from "../../src/index.ts"
+import * as Threads from "../support/threads.ts"
 
 export interface Options {
   readonly instance: string
@@ -23,7 +24,7 @@ export interface Options {
   /** By this name the database knows the connections of the server. */
   readonly name: string
   /** In place of the system's calls, to make some of them fail. */
-  readonly posix?: Layer.Layer<PosixFileSystem.PosixFileSystem>
+  readonly posix?: Threads.Posix
   readonly trees?: (real: Trees.Trees["Service"]) => Trees.Trees["Service"]
   /** Runs before each statement. */
   readonly onStatement?: Effect.Effect<void>
@@ -80,10 +81,8 @@ export const layer = (options: Options) => {
   const disk = Layer.mergeAll(VersionStore.layer, BackupStore.layer).pipe(
     Layer.provideMerge(AccessRecords.layer),
     Layer.provideMerge(trees),
-    Layer.provideMerge(options.posix ?? PosixFileSystem.layer),
-    Layer.provideMerge(
-      InstanceRoots.layer({ instance: options.instance }).pipe(Layer.provide(PosixFileSystem.layer))
-    )
+    Layer.provideMerge(options.posix ?? Threads.posix),
+    Layer.provideMerge(InstanceRoots.layer({ instance: options.instance }))
   )
   return Layer.mergeAll(SkillVersions.layerServices, BackupExpiration.layer, FailoverBackups.layer).pipe(
     Layer.provideMerge(

@@ -1,8 +1,8 @@
 /** A server process that does one thing and dies by SIGKILL when it reaches a point for the so-many-th time. */
 import { FaultPoint } from "@reclaim/core"
-import { Trees } from "@reclaim/fs"
 import { Effect, Layer, Schema } from "effect"
 import { MovableClock } from "../../src/testing.ts"
+import * as Threads from "../support/threads.ts"
 import * as Operations from "./Operations.ts"
 import * as Server from "./Server.ts"
 
@@ -34,7 +34,7 @@ const main = Effect.gen(function* () {
     Effect.provide(
       Server.layer(task).pipe(
         Layer.provideMerge(MovableClock.layer(task.now)),
-        Layer.provideMerge(Trees.layer)
+        Layer.provideMerge(Threads.layer)
       )
     )
   )

@@ -1,7 +1,7 @@
 /** A server process that does some things one after the other, and prints how each ended. */
-import { Trees } from "@reclaim/fs"
 import { Cause, Effect, Exit, Layer, Schema } from "effect"
 import { MovableClock } from "../../src/testing.ts"
+import * as Threads from "../support/threads.ts"
 import * as Operations from "./Operations.ts"
 import * as Server from "./Server.ts"
 
@@ -25,7 +25,7 @@ const main = Effect.gen(function* () {
     Effect.provide(
       Server.layer(task).pipe(
         Layer.provideMerge(MovableClock.layer(task.now)),
-        Layer.provideMerge(Trees.layer)
+        Layer.provideMerge(Threads.layer)
       )
     )
   )

@@ -2,7 +2,6 @@
 import { PgClient } from "@effect/sql-pg"
 import { FaultPoint, Ids } from "@reclaim/core"
 import { DatabaseError, HostTables, Journal, Migrations, Transactions } from "@reclaim/db"
-import { Trees } from "@reclaim/fs"
 import { TestDatabase } from "@reclaim/postgres/testing"
 import {
   type Clock,
@@ -28,6 +27,7 @@ import * as Make from "../../../db/test/support/sessions.ts"
 import { BackupExpiration, FailoverBackups } from "../../src/index.ts"
 import { MovableClock } from "../../src/testing.ts"
 import * as SessionServer from "./sessionServer.ts"
+import * as Threads from "./threads.ts"
 import * as World from "./World.ts"
 
 export { Make }
@@ -87,7 +87,7 @@ export const layer = (options: Options = {}) =>
     Layer.provideMerge(client(options)),
     Layer.provideMerge(TestDatabase.layer(inject("databaseUrl"))),
     Layer.provideMerge(instance),
-    Layer.provideMerge(Trees.layer)
+    Layer.provideMerge(Threads.layer)
   )
 
 /** Runs an effect in another server process on the same disk, database and time. */

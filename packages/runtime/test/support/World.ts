@@ -11,7 +11,7 @@ import {
   SkillPins,
   Transactions
 } from "@reclaim/db"
-import { AccessRecords, InstanceRoots, PosixFileSystem, Trees, VersionStore } from "@reclaim/fs"
+import { AccessRecords, InstanceRoots, type PosixFileSystem, VersionStore } from "@reclaim/fs"
 import { TestDatabase } from "@reclaim/postgres/testing"
 import { Context, DateTime, type Duration, Effect, Layer, Logger, Redacted, Stream } from "effect"
 import * as SqlClient from "effect/sql/SqlClient"
@@ -23,6 +23,7 @@ import { hooked } from "../../../db/test/support/backend.ts"
 import * as Fixtures from "../../../db/test/support/fixtures.ts"
 import { SkillVersionRetention, SkillVersions } from "../../src/index.ts"
 import { MovableClock } from "../../src/testing.ts"
+import * as Threads from "./threads.ts"
 
 export { Fixtures }
 
@@ -41,9 +42,7 @@ const instance = Layer.effect(
   )
 )
 
-const roots = Layer.unwrap(Effect.map(Instance, ({ path }) => InstanceRoots.layer({ instance: path }))).pipe(
-  Layer.provide(PosixFileSystem.layer)
-)
+const roots = Layer.unwrap(Effect.map(Instance, ({ path }) => InstanceRoots.layer({ instance: path })))
 
 /** 2030-01-01: after every real time that the file system gives to what the tests write. */
 export const noon = DateTime.makeUnsafe("2030-01-01T12:00:00Z")
@@ -74,14 +73,14 @@ export const layer = (options: Options = {}) =>
     Layer.provideMerge(client(options)),
     Layer.provideMerge(TestDatabase.layer(inject("databaseUrl"))),
     Layer.provideMerge(instance),
-    Layer.provideMerge(Trees.layer)
+    Layer.provideMerge(Threads.layer)
   )
 
-/** What one server process consists of, but for the threads: to start them takes longer than most tests. */
+/** What one server process consists of, but for its threads. */
 const server = (options: Options) => {
   const disk = VersionStore.layer.pipe(
     Layer.provideMerge(AccessRecords.layer),
-    Layer.provideMerge(options.posix ?? PosixFileSystem.layer),
+    Layer.provideMerge(options.posix ?? Threads.posix),
     Layer.provideMerge(roots)
   )
   const database = Layer.mergeAll(SkillCatalog.layer, SkillPins.layer, Holds.layer, Journal.layer).pipe(

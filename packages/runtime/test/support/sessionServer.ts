@@ -1,12 +1,13 @@
 /**
  * One server process that captures, restores and expires session backups, on the database of a client and with
- * threads that others may share.
+ * threads that it shares.
  */
 import { ExpirationSettings } from "@reclaim/core"
 import { Holds, HostSchema, Journal, SessionCatalog, Transactions } from "@reclaim/db"
-import { BackupStore, InstanceRoots, PosixFileSystem } from "@reclaim/fs"
+import { BackupStore, InstanceRoots, type PosixFileSystem } from "@reclaim/fs"
 import { Layer, Logger } from "effect"
 import { BackupExpiration, FailoverBackups, ServerName, SessionActivity } from "../../src/index.ts"
+import * as Threads from "./threads.ts"
 
 export interface Options {
   readonly settings?: ExpirationSettings.Options
@@ -17,8 +18,8 @@ export interface Options {
 
 export const layer = (instance: string, options: Options = {}) => {
   const disk = BackupStore.layer.pipe(
-    Layer.provideMerge(options.posix ?? PosixFileSystem.layer),
-    Layer.provideMerge(InstanceRoots.layer({ instance }).pipe(Layer.provide(PosixFileSystem.layer)))
+    Layer.provideMerge(options.posix ?? Threads.posix),
+    Layer.provideMerge(InstanceRoots.layer({ instance }))
   )
   const database = Layer.mergeAll(SessionCatalog.layer, Holds.layer, Journal.layer).pipe(
     Layer.provideMerge(HostSchema.layer),
