@@ -32,6 +32,12 @@ const leave = Effect.fnUntraced(function* (
   return path
 })
 
+/** Keeps the first copy itself: it was used an hour from now. */
+const use = Effect.fnUntraced(function* ({ copies }: Made) {
+  const records = yield* AccessRecords.AccessRecords
+  yield* records.touch(copies[0]!, DateTime.add(World.noon, { hours: 1 }))
+})
+
 const rest = Effect.fnUntraced(function* ({ copies }: Made) {
   return (yield* Sweeping.siblings(copies[0]!)).map((name) =>
     name === copies[0]!.versionId ? "copy" : name.replace(/-.*/, "")
@@ -66,10 +72,7 @@ layer(World.layer(), { excludeTestServices: true })("settling what crashed proce
       it.effect(`[S-22] whose name is taken is proven anew: ${name}`, () =>
         Effect.gen(function* () {
           const made = yield* Sweeping.idleSkill({ versions: 1 })
-          yield* (yield* AccessRecords.AccessRecords).touch(
-            made.copies[0]!,
-            DateTime.add(World.noon, { hours: 1 })
-          )
+          yield* use(made)
           yield* leave(made, "evicting", { taken: true, ...(alter === undefined ? {} : { alter }) })
           const report = yield* World.sweepOnce({ companyId: made.companyId })
           assert.strictEqual(report.settled, 1)
@@ -117,10 +120,7 @@ layer(World.layer(), { excludeTestServices: true })("settling what crashed proce
       it.effect(`[S-22] [Q-03] is settled by the same sweep when there are two of a copy, one ${name}`, () =>
         Effect.gen(function* () {
           const made = yield* Sweeping.idleSkill({ versions: 1 })
-          yield* (yield* AccessRecords.AccessRecords).touch(
-            made.copies[0]!,
-            DateTime.add(World.noon, { hours: 1 })
-          )
+          yield* use(made)
           // Killed while it was leaving, restored meanwhile, and killed again.
           yield* leave(made, "evicting", { taken: true, ...(alter === undefined ? {} : { alter }) })
           yield* leave(made, "evicting", { taken: false })
@@ -162,10 +162,7 @@ layer(World.layer(), { excludeTestServices: true })("settling what crashed proce
     it.effect("[S-22] [F-02] that is edited between its proof and the lock does not become trash", () =>
       Effect.gen(function* () {
         const made = yield* Sweeping.idleSkill({ versions: 1 })
-        yield* (yield* AccessRecords.AccessRecords).touch(
-          made.copies[0]!,
-          DateTime.add(World.noon, { hours: 1 })
-        )
+        yield* use(made)
         const path = yield* leave(made, "evicting", { taken: true })
         const report = yield* World.sweepOnce({ companyId: made.companyId }).pipe(
           Sweeping.during(

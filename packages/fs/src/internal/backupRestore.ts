@@ -20,17 +20,9 @@ const maxAttempts = 8
 
 /** What is missing or of another kind was never written so; anything else may pass. */
 const isMisshapen = hasCode("ENOENT", "ENOTDIR", "ELOOP", "EUNSUPPORTED")
+const isOddOrMoving = hasCode("EISDIR", "EINVAL", "EFBIG", "ECHANGED")
 /** What a restoration takes for damage too: a manifest that is no file, and a backup that somebody changes. */
-const isDamage = hasCode(
-  "ENOENT",
-  "ENOTDIR",
-  "ELOOP",
-  "EUNSUPPORTED",
-  "EISDIR",
-  "EINVAL",
-  "EFBIG",
-  "ECHANGED"
-)
+const isDamage = (error: unknown): boolean => isMisshapen(error) || isOddOrMoving(error)
 /** What cannot be read a second time either is damage. */
 const isUnreadable = hasCode("EIO")
 

@@ -92,7 +92,9 @@ export const judge = Effect.fnUntraced(function* (
   return { now, judged }
 })
 
-const keyOf = ({ companyId, skillId, versionId }: CopyRef.CopyRef) => `${companyId}/${skillId}/${versionId}`
+/** A copy in one word, for who collects things by it. */
+export const keyOf = ({ companyId, skillId, versionId }: CopyRef.CopyRef) =>
+  `${companyId}/${skillId}/${versionId}`
 
 /**
  * The manifests of some copies, in one statement per company. The caller asks only for copies whose row is

@@ -4,7 +4,7 @@ import { type CopyRef, type FileError, Trees, VersionStore } from "@reclaim/fs"
 import { DateTime, Duration, Effect, Equal, Option } from "effect"
 import { ServerName } from "../ServerName.ts"
 import { examine } from "./examination.ts"
-import { type Entry, type ManifestOf, reasonOf, revisionOf } from "./judgement.ts"
+import { type Entry, keyOf, type ManifestOf, reasonOf, revisionOf } from "./judgement.ts"
 import type { DatabaseFailure, Services } from "./services.ts"
 
 export type LeftoverEntry = Entry<"Staging" | "Evicting" | "Replaced">
@@ -81,13 +81,12 @@ export const oneForEachName = (
   leftovers: ReadonlyArray<Found>,
   grace: Duration.Duration
 ): ReadonlyArray<Found> => {
-  const nameOf = ({ copy }: Found) => `${copy.companyId}/${copy.skillId}/${copy.versionId}`
   const last = new Map<string, Found>()
   for (const found of leftovers) {
     if (found.action._tag !== "MoveBack") continue
-    const other = last.get(nameOf(found))
+    const other = last.get(keyOf(found.copy))
     if (other === undefined || other.entry.info.ctimeNs < found.entry.info.ctimeNs) {
-      last.set(nameOf(found), found)
+      last.set(keyOf(found.copy), found)
     }
   }
   const back = new Set(last.values())
